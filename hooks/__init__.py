@@ -1,0 +1,1 @@
+"""Adapters to build systems, one module each (import package `kpack_build.hooks`)."""

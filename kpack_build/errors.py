@@ -1,0 +1,169 @@
+"""The exception family of kpack-build.
+
+Every error that a user can meet derives from `KpackError`. An error holds its facts as fields and builds its
+sentence from them: what is wrong, where, and what to do about it, in one line. Errors that take the place of
+a built-in exception in ROCm's Python reference derive from that exception too, so that ported scripts keep
+working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+__all__ = [
+    "ArchiveStateError",
+    "ConfigError",
+    "ConversionError",
+    "DuplicateKernelError",
+    "FormatError",
+    "KpackError",
+    "MissingDependencyError",
+    "MissingDeviceCodeError",
+    "PathLike",
+    "TargetError",
+    "VerificationError",
+    "WheelError",
+]
+
+PathLike: TypeAlias = "str | Path"
+
+
+class KpackError(Exception):
+    """Root of all errors that kpack-build raises on purpose."""
+
+
+class FormatError(KpackError, ValueError):
+    """Bytes that are not what their format asks for.
+
+    Attributes:
+        path: The file that holds the bytes (or a name for them).
+        problem: What is wrong, a clause without a full stop.
+        offset: File offset in bytes of the fault, where there is one.
+        expected: What the format asks for.
+        found: What was there instead.
+        remedy: What the user can do.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        problem: str,
+        *,
+        offset: int | None = None,
+        expected: object = None,
+        found: object = None,
+        remedy: str = "the file is damaged or was cut short: build or download it again",
+    ) -> None:
+        self.path = Path(path)
+        self.problem = problem
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+        self.remedy = remedy
+        super().__init__(self._sentence())
+
+    def _sentence(self) -> str:
+        place = f"{self.path}" if self.offset is None else f"{self.path}, byte {self.offset:#x}"
+        facts = ""
+        if self.expected is not None:
+            facts += f", expected {self.expected}"
+        if self.found is not None:
+            facts += f", found {self.found}"
+        return f"{place}: {self.problem}{facts} ({self.remedy})"
+
+
+class TargetError(KpackError, ValueError):
+    """A text that is no gfx target id, family or target list."""
+
+    def __init__(self, text: str, problem: str = "is no gfx target id") -> None:
+        self.text = text
+        super().__init__(f"{text!r} {problem} (write it as gfx1100 or gfx90a:sramecc+:xnack-)")
+
+
+class DuplicateKernelError(KpackError, ValueError):
+    """The same (binary, architecture) was added to an archive twice."""
+
+    def __init__(self, relative_path: str, gfx_arch: str) -> None:
+        self.relative_path = relative_path
+        self.gfx_arch = gfx_arch
+        super().__init__(
+            f"{relative_path} for {gfx_arch} is in the archive already (each binary and target may be added once)"
+        )
+
+
+class ArchiveStateError(KpackError, RuntimeError):
+    """An archive was asked for something that its state does not allow."""
+
+
+class ConfigError(KpackError):
+    """A key or value of `[tool.kpack-build]` that is not allowed.
+
+    Attributes:
+        key: Dotted name of the key.
+        problem: What is wrong with it.
+        allowed: What would be right.
+        source: Where it was written (a file, a keyword, an option).
+    """
+
+    def __init__(self, key: str, problem: str, *, allowed: str, source: str = "[tool.kpack-build]") -> None:
+        self.key = key
+        self.problem = problem
+        self.allowed = allowed
+        self.source = source
+        super().__init__(f"{source}: {key}: {problem} (allowed: {allowed})")
+
+
+class WheelError(KpackError):
+    """A wheel, or its unpacked tree, that cannot be worked on."""
+
+    def __init__(self, path: PathLike, problem: str, *, remedy: str) -> None:
+        self.path = Path(path)
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{path}: {problem} ({remedy})")
+
+
+class ConversionError(KpackError):
+    """A binary that has to stay as it is, where the caller asked for strictness."""
+
+    def __init__(self, path: PathLike, reasons: Sequence[str]) -> None:
+        self.path = Path(path)
+        self.reasons = tuple(reasons)
+        super().__init__(
+            f"{path}: cannot be converted: {'; '.join(reasons)} (without --strict it is kept with its device code)"
+        )
+
+
+class MissingDeviceCodeError(KpackError):
+    """No device code was found, where the configuration requires some."""
+
+    def __init__(self, path: PathLike, problem: str) -> None:
+        self.path = Path(path)
+        super().__init__(
+            f"{path}: {problem} (check the build's GPU architectures, or set require-device-code = false)"
+        )
+
+
+class MissingDependencyError(KpackError):
+    """An optional package is needed and is not installed."""
+
+    def __init__(self, purpose: str, package: str) -> None:
+        self.package = package
+        super().__init__(f"{purpose} needs the package {package} (pip install {package})")
+
+
+class VerificationError(KpackError):
+    """All that a verification found, raised once.
+
+    Attributes:
+        path: What was verified.
+        issues: One sentence for each fault.
+    """
+
+    def __init__(self, path: PathLike, issues: Sequence[str]) -> None:
+        self.path = Path(path)
+        self.issues = tuple(issues)
+        shown = "; ".join(self.issues[:5]) + (f"; and {len(issues) - 5} more" if len(self.issues) > 5 else "")
+        super().__init__(f"{path}: {len(self.issues)} fault(s): {shown} (pack the original wheel again)")
