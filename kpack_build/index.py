@@ -1,0 +1,119 @@
+"""The index of a home: what was packed, where it lies, and how the original comes back.
+
+It is the file `<package>/.kpack/<group>.json`, for people and for tools; the import-time loader has the same
+facts as a generated Python module. Its paths are paths in the wheel; sizes and offsets are bytes. Restore
+records of binaries are made and read by `kpack_build.hostbinary`, those of texts by `kpack_build.wheel`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final, TypedDict, cast
+
+from kpack_build.errors import FormatError, PathLike
+from kpack_build.hostbinary import ConversionRecord
+from kpack_build.wheel import RecordUndo, TextUndo
+
+__all__ = [
+    "INDEX_FORMAT",
+    "ArchiveRow",
+    "BinaryRow",
+    "CodeObjectRow",
+    "Index",
+    "WheelUndo",
+    "parse_index",
+    "write_index",
+]
+
+INDEX_FORMAT: Final = 1
+_KEYS = frozenset({"format", "group", "archives", "code_objects", "binaries", "restore"})
+
+
+class ArchiveRow(TypedDict):
+    """One archive: file name beside the index, size in bytes, family, and the targets that it lists."""
+
+    file: str
+    sha256: str
+    size: int
+    family: str
+    targets: list[str]
+
+
+class CodeObjectRow(TypedDict):
+    """One stored code object: its archive's number, file offset and stored size there, and what it is."""
+
+    archive: int
+    offset: int
+    stored_size: int
+    size: int
+    target: str
+    sha256: str
+
+
+class BinaryRow(TypedDict):
+    """One converted binary.
+
+    `wrappers` has, for each wrapper, the number of the code object that answers each listed target.
+    """
+
+    path: str
+    kernel_name: str
+    hip_library: str | None
+    wrappers: list[dict[str, int]]
+    restore: ConversionRecord
+
+
+class WheelUndo(TypedDict):
+    """What else of the wheel was changed: texts, added members, and RECORD (in one index of a wheel)."""
+
+    files: dict[str, TextUndo]
+    added: list[str]
+    record: RecordUndo | None
+
+
+class Index(TypedDict):
+    """The whole index."""
+
+    format: int
+    group: str
+    distribution: str
+    version: str
+    package: str | None
+    scheme: str
+    archives: list[ArchiveRow]
+    code_objects: list[CodeObjectRow]
+    binaries: list[BinaryRow]
+    restore: WheelUndo
+
+
+def write_index(index: Index) -> bytes:
+    """Serialise an index: readable, and the same bytes for the same content."""
+    return (json.dumps(index, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def parse_index(data: bytes, path: PathLike) -> Index:
+    """Parse an index.
+
+    Args:
+        data: The file's bytes.
+        path: Its name, for errors.
+
+    Raises:
+        FormatError: The bytes are no index of a known format.
+    """
+    try:
+        index = json.loads(data)
+    except ValueError as error:
+        raise FormatError(path, "the index is no JSON", found=str(error)) from error
+    if not isinstance(index, Mapping) or not _KEYS.issubset(index):
+        raise FormatError(path, "the index lacks keys", expected=", ".join(sorted(_KEYS)))
+    if index["format"] != INDEX_FORMAT:
+        raise FormatError(
+            path,
+            "the index has another format",
+            expected=INDEX_FORMAT,
+            found=index["format"],
+            remedy="use the kpack-build that packed the wheel",
+        )
+    return cast(Index, index)
