@@ -7,7 +7,6 @@ others use what it left.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import tempfile
@@ -41,9 +40,11 @@ def make_once(destination: Path, make: Callable[[Path], None]) -> Path:
     try:
         make(private)
         private.chmod(0o755)
+        private.rename(destination)
+    except OSError:
         # Another process may have been quicker. Its directory is as good as ours.
-        with contextlib.suppress(OSError):
-            private.rename(destination)
+        if not destination.is_dir():
+            raise
     finally:
         shutil.rmtree(private, ignore_errors=True)
     return destination
