@@ -1,1 +1,5 @@
-"""Adapters to build systems, one module each (import package `kpack_build.hooks`)."""
+"""Adapters to build systems, one module each (import package `kpack_build.hooks`).
+
+The folder is mapped into the package by `package-dir`, so modules here import each other relatively: that
+holds under both names of the folder, and type checkers see it.
+"""

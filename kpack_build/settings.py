@@ -54,7 +54,7 @@ class Setting(Protocol):
         """Return the value as `Config` holds it, or raise `ConfigError`."""
 
     def parse_text(self, text: str) -> object:
-        """Return what a table would hold for a text; one that cannot be read stays a text, which `parse` rejects."""
+        """Return what a table would hold for a text; what is none stays a text, which `parse` rejects."""
 
     def schema(self) -> dict[str, JSONValue]:
         """Return the JSON schema of the value."""
