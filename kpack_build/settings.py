@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from rocm_bootstrap import PackagingLevel, all_bundles, lookup_bundle
 
 from kpack_build.errors import ConfigError, TargetError
-from kpack_build.targets import GENERIC_MEMBERS, TargetId
+from kpack_build.processors import GENERIC_MEMBERS, PROCESSORS
+from kpack_build.targets import TargetId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +27,9 @@ __all__ = ["Choice", "Flag", "Integer", "Name", "Place", "Scheme", "Setting", "T
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
+# What the name of a processor looks like that no table has yet. A target id may be less than that, but here a
+# misspelt name would silently keep no device code.
+_NEW_PROCESSOR = re.compile(r"gfx[0-9]{1,3}[0-9a-f]{2}(-strict)?|gfx[0-9]+(-[0-9]+)?-generic")
 _BUILT_IN_SCHEMES = ("zstd-per-kernel", "none")
 _SCHEME_GROUP = "kpack_build.compression"
 _SEPARATORS = re.compile(r"[,;\s]+")
@@ -205,8 +209,8 @@ class Scheme:
 class TargetList:
     """Target ids, and families and sub-families of `rocm-bootstrap`, which stand for their members.
 
-    A family also stands for the generic targets that run on one of its members. A processor that
-    `rocm-bootstrap` does not know is taken as it is written: compilers know new chips earlier than tables do.
+    A family also stands for the generic targets that run on one of its members. A processor that no table
+    knows is taken as it is written: compilers know new chips earlier than tables do.
     """
 
     @property
@@ -250,10 +254,15 @@ class TargetList:
 
     def _target(self, word: str, place: Place) -> str:
         try:
-            return str(TargetId.parse(word))
+            target = TargetId.parse(word)
         except TargetError:
+            target = None
+        if target is None or not (
+            target.processor in PROCESSORS or _NEW_PROCESSOR.fullmatch(target.processor)
+        ):
             problem = f"{word!r} is neither a target id nor a family{_similar_target(word)}"
-            raise place.reject(problem, self) from None
+            raise place.reject(problem, self)
+        return str(target)
 
 
 def _family_keys() -> list[str]:
@@ -261,5 +270,4 @@ def _family_keys() -> list[str]:
 
 
 def _similar_target(word: str) -> str:
-    known = [member.name for bundle in all_bundles() for member in bundle.members]
-    return suggestion(word, [*_family_keys(), *known, *GENERIC_MEMBERS])
+    return suggestion(word, [*_family_keys(), *PROCESSORS])
