@@ -1,0 +1,25 @@
+"""Fresh processes with a HIP runtime in them, and what that runtime said."""
+
+from __future__ import annotations
+
+from tests.hip.runner import (
+    CodeObjectAnswer,
+    HipResult,
+    HipRuntime,
+    LoadOutcome,
+    Registration,
+    hip_environment,
+    run_hip,
+    run_hip_command,
+)
+
+__all__ = [
+    "CodeObjectAnswer",
+    "HipResult",
+    "HipRuntime",
+    "LoadOutcome",
+    "Registration",
+    "hip_environment",
+    "run_hip",
+    "run_hip_command",
+]

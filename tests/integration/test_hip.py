@@ -1,0 +1,90 @@
+"""The HIP runtimes answer as they are known to, and the runner reports it."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.corpus import corpus_tree
+from tests.fixtures.build import build_variant
+from tests.fixtures.variants import COMPILERS
+from tests.hip import HipRuntime, run_hip, run_hip_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__: list[str] = []
+
+pytestmark = [pytest.mark.rocm, pytest.mark.clang]
+
+NO_DEVICE = 100
+RUNTIMES = (HipRuntime.KPACK, HipRuntime.FAT_ONLY, HipRuntime.STUB)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_fat_library_is_accepted(runtime: HipRuntime, compiler: int) -> None:
+    library = build_variant(f"plain-{compiler}")
+    result = run_hip(runtime=runtime, libraries=[library])
+    assert result.returncode == 0
+    assert result.load_errors == {}
+    assert [registration.path for registration in result.registrations] == [library, library]
+    assert all(registration.accepted for registration in result.registrations)
+    assert {registration.magic for registration in result.registrations} == {b"FPIH"}
+    vectors, matrices = result.registrations
+    assert {"_Z11vectors_addPKfS0_Pfj", "_Z13vectors_weighPKiPij"} <= set(vectors.functions)
+    assert {"bias", "weights"} <= set(vectors.variables)
+    assert "calls" in matrices.variables
+
+
+@pytest.mark.parametrize("name", ["hip6", "relr", "rdc", "compressed", "page-64k"])
+def test_other_libraries_load_too(name: str) -> None:
+    result = run_hip(runtime=HipRuntime.KPACK, libraries=[build_variant(f"{name}-22")], initialise=True)
+    assert result.load_errors == {}
+    # With relocatable device code the units share one handle: the first registers for all.
+    assert len(result.registrations) == (1 if name == "rdc" else 2)
+    assert result.device_code == NO_DEVICE
+
+
+def test_converted_magic_is_refused_by_a_runtime_without_kpack(tmp_path: Path) -> None:
+    fat = build_variant("one-unit-22").read_bytes()
+    library = tmp_path / "libhipk.so"
+    # A wrapper that only claims to be converted: enough for the question whether the magic is known.
+    assert fat.count(b"FPIH\1\0\0\0") == 1
+    library.write_bytes(fat.replace(b"FPIH\1\0\0\0", b"HIPK\1\0\0\0"))
+    old = run_hip(runtime=HipRuntime.FAT_ONLY, libraries=[library])
+    new = run_hip(runtime=HipRuntime.KPACK, libraries=[library])
+    assert [registration.accepted for registration in old.registrations] == [False]
+    assert [registration.accepted for registration in new.registrations] == [True]
+    assert new.registrations[0].magic == b"HIPK"
+
+
+def test_library_without_its_runtime_does_not_load() -> None:
+    library = build_variant("hip6-22")
+    result = run_hip(runtime=HipRuntime.NONE, libraries=[library])
+    assert result.returncode == 0
+    assert "libamdhip64.so.6" in result.load_errors[library]
+
+
+@pytest.mark.parametrize("name", ["pie", "executable", "static-pie"])
+def test_executables_run(name: str) -> None:
+    result = run_hip_command([build_variant(f"{name}-22")], runtime=HipRuntime.KPACK)
+    assert result.returncode == 0
+    assert f"hipGetLastError {NO_DEVICE}" in result.stdout
+    # The recorder cannot stand in front of a library that is linked in.
+    assert len(result.registrations) == (0 if name == "static-pie" else 2)
+
+
+def test_signals_are_reported() -> None:
+    result = run_hip_command(["sh", "-c", "kill -SEGV $$"], runtime=HipRuntime.NONE)
+    assert result.signal is signal.SIGSEGV
+
+
+@pytest.mark.corpus
+def test_corpus_library_with_its_own_runtime_loads() -> None:
+    library = corpus_tree("vapoursynth-bm3dhip") / "vapoursynth/plugins/bm3dhip/libbm3dhip.so"
+    result = run_hip(runtime=HipRuntime.KPACK, libraries=[library])
+    assert result.load_errors == {}
+    assert [registration.accepted for registration in result.registrations] == [True]
