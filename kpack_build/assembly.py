@@ -6,19 +6,23 @@ Comes after extraction: every code object is in an archive, so its place is know
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kpack_build.archive import PackedKernelArchive
 from kpack_build.assignment import ArchivePlan, ObjectKey, Plan
-from kpack_build.extraction import ExtractedObject
 from kpack_build.hostbinary import KpackReference
 from kpack_build.index import ArchiveRow, BinaryRow, CodeObjectRow
 from kpack_build.layout import Home, archive_path, search_paths
-from kpack_build.scan import ScannedBinary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from kpack_build.archive import PackedKernelArchive
+    from kpack_build.extraction import ExtractedObject
+    from kpack_build.scan import ScannedBinary
 
 __all__ = ["PackedArchive", "Packing", "archive_rows", "convert_binaries"]
 
@@ -82,9 +86,7 @@ def code_object_table(packing: Packing, home: Home) -> _Table:
             ordinal = stored.ordinals[place.archive]
             if place.archive not in own or (place.archive, ordinal) in table.numbers:
                 continue
-            where = packing.archives[place.archive].archive.location(
-                place.wrapper.toc_key, str(place.target)
-            )
+            where = packing.archives[place.archive].archive.location(place.wrapper.toc_key, str(place.target))
             table.numbers[place.archive, ordinal] = len(table.rows)
             table.rows.append(
                 CodeObjectRow(

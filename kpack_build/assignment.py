@@ -8,12 +8,16 @@ in one archive, and under each key that is listed every wrapper of the home that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kpack_build.layout import Home, toc_key
-from kpack_build.scan import ScannedBinary
 from kpack_build.targets import GroupBy, TargetId, complete, group_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kpack_build.scan import ScannedBinary
 
 __all__ = ["ArchivePlan", "ObjectKey", "Placement", "Plan", "WrapperKey", "is_wanted", "plan_archives"]
 
@@ -104,9 +108,7 @@ def plan_archives(
                     found = placements.setdefault(objects[wrapper][source], [])
                     found.insert(0 if own else len(found), place)
             archives.append(ArchivePlan(home=home, family=family, targets=tuple(answers)))
-    return Plan(
-        archives=tuple(archives), placements={key: tuple(found) for key, found in placements.items()}
-    )
+    return Plan(archives=tuple(archives), placements={key: tuple(found) for key, found in placements.items()})
 
 
 def _objects(binaries: Sequence[ScannedBinary], wanted: frozenset[str] | None) -> _Objects:
@@ -122,9 +124,7 @@ def _objects(binaries: Sequence[ScannedBinary], wanted: frozenset[str] | None) -
     return objects
 
 
-def _families(
-    objects: _Objects, group_by: GroupBy
-) -> dict[str, dict[TargetId, dict[WrapperKey, TargetId]]]:
+def _families(objects: _Objects, group_by: GroupBy) -> dict[str, dict[TargetId, dict[WrapperKey, TargetId]]]:
     listed = complete(objects)
     families: dict[str, dict[TargetId, dict[WrapperKey, TargetId]]] = {}
     for target in sorted(listed, key=str):

@@ -8,9 +8,11 @@ working.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "ArchiveStateError",
@@ -28,6 +30,8 @@ __all__ = [
 ]
 
 PathLike: TypeAlias = "str | Path"
+
+_SHOWN_ISSUES = 5
 
 
 class KpackError(Exception):
@@ -89,7 +93,8 @@ class DuplicateKernelError(KpackError, ValueError):
         self.relative_path = relative_path
         self.gfx_arch = gfx_arch
         super().__init__(
-            f"{relative_path} for {gfx_arch} is in the archive already (each binary and target may be added once)"
+            f"{relative_path} for {gfx_arch} is in the archive already"
+            " (each binary and target may be added once)"
         )
 
 
@@ -132,7 +137,8 @@ class ConversionError(KpackError):
         self.path = Path(path)
         self.reasons = tuple(reasons)
         super().__init__(
-            f"{path}: cannot be converted: {'; '.join(reasons)} (without --strict it is kept with its device code)"
+            f"{path}: cannot be converted: {'; '.join(reasons)}"
+            " (without --strict it is kept with its device code)"
         )
 
 
@@ -165,5 +171,7 @@ class VerificationError(KpackError):
     def __init__(self, path: PathLike, issues: Sequence[str]) -> None:
         self.path = Path(path)
         self.issues = tuple(issues)
-        shown = "; ".join(self.issues[:5]) + (f"; and {len(issues) - 5} more" if len(self.issues) > 5 else "")
+        shown = "; ".join(self.issues[:_SHOWN_ISSUES])
+        if len(self.issues) > _SHOWN_ISSUES:
+            shown += f"; and {len(self.issues) - _SHOWN_ISSUES} more"
         super().__init__(f"{path}: {len(self.issues)} fault(s): {shown} (pack the original wheel again)")

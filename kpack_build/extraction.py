@@ -1,4 +1,4 @@
-"""Move code objects from binaries into archives: decode, hash and compress on workers, write in a fixed order.
+"""Move code objects from binaries into archives: decoded, hashed, compressed, and written in a fixed order.
 
 A code object is a view of the mapped file (or of its decoded bundle) until it is compressed, and is let go
 then. The main thread decodes the next bundle while workers compress the last ones; the number of open
@@ -9,18 +9,21 @@ does not grow with the wheel.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kpack_build.archive import PackedKernelArchive, PreparedKernel
 from kpack_build.assignment import ObjectKey, Placement, Plan
-from kpack_build.bundle import BundleEntry, DecodedBundle
 from kpack_build.codeobject import parse_code_object
 from kpack_build.errors import FormatError
-from kpack_build.scan import ScannedBinary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kpack_build.archive import PackedKernelArchive, PreparedKernel
+    from kpack_build.bundle import BundleEntry, DecodedBundle
+    from kpack_build.scan import ScannedBinary
 
 __all__ = ["ExtractedObject", "Progress", "UnsafeBinaries", "extract"]
 
@@ -54,7 +57,7 @@ class UnsafeBinaries(Exception):  # noqa: N818 - the pipeline starts over withou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedObject:
-    """A code object that was stored: size in bytes and SHA-256, and its ordinal in each archive that has it."""
+    """A stored code object: its size in bytes, its SHA-256, and its ordinal in each archive that has it."""
 
     size: int
     sha256: str
@@ -174,9 +177,7 @@ class _Extraction:
                 expected=first.target.processor,
                 found=found.target.processor,
             )
-        return self._archives[first.archive].prepare_kernel(
-            first.wrapper.toc_key, str(first.target), data
-        )
+        return self._archives[first.archive].prepare_kernel(first.wrapper.toc_key, str(first.target), data)
 
     def _waiting(self) -> int:
         return sum(len(opened.jobs) for opened in self._open)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final, TypedDict, cast
+from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 from kpack_build.errors import FormatError, PathLike
-from kpack_build.hostbinary import ConversionRecord
-from kpack_build.wheel import RecordUndo, TextUndo
+
+if TYPE_CHECKING:
+    from kpack_build.hostbinary import ConversionRecord
+    from kpack_build.wheel import RecordUndo, TextUndo
 
 __all__ = [
     "INDEX_FORMAT",
@@ -116,4 +118,4 @@ def parse_index(data: bytes, path: PathLike) -> Index:
             found=index["format"],
             remedy="use the kpack-build that packed the wheel",
         )
-    return cast(Index, index)
+    return cast("Index", index)

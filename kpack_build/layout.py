@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 __all__ = [
     "ARCHIVE_FOLDER",

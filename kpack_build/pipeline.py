@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kpack_build.archive import PackedKernelArchive
 from kpack_build.assembly import PackedArchive, Packing, convert_binaries, packed_archive
-from kpack_build.assignment import ArchivePlan, Plan, is_wanted, plan_archives
+from kpack_build.assignment import ArchivePlan, is_wanted, plan_archives
 from kpack_build.compression import create_compressor
-from kpack_build.config import Config
 from kpack_build.embedding import embed
 from kpack_build.errors import ConversionError, MissingDeviceCodeError, WheelError
 from kpack_build.extraction import Progress, UnsafeBinaries, extract
@@ -28,6 +27,9 @@ from kpack_build.report import Outcome, PackReport
 from kpack_build.reporting import describe, describe_untouched
 from kpack_build.scan import Scan, scan_wheel
 from kpack_build.wheel import WheelContents, copy_contents, open_wheel, write_contents
+
+if TYPE_CHECKING:
+    from kpack_build.config import Config
 
 __all__ = ["SilentProgress", "pack"]
 
@@ -64,9 +66,7 @@ class _Job:
         return None if self.config.targets is None else frozenset(self.config.targets)
 
 
-def pack(
-    source: Path, output_dir: Path, config: Config, *, progress: Progress | None = None
-) -> PackReport:
+def pack(source: Path, output_dir: Path, config: Config, *, progress: Progress | None = None) -> PackReport:
     """Pack the device code of a wheel, or of its unpacked tree, into archives inside it.
 
     Args:
@@ -99,11 +99,11 @@ def pack(
 
 def _check_destination(source: Path, destination: Path) -> None:
     if destination.exists() and destination.samefile(source):
-        raise WheelError(
-            source, "the result would replace the source", remedy="name another output folder"
-        )
+        raise WheelError(source, "the result would replace the source", remedy="name another output folder")
     if destination.is_dir():
-        raise WheelError(destination, "the output folder is there already", remedy="remove it or name another")
+        raise WheelError(
+            destination, "the output folder is there already", remedy="remove it or name another"
+        )
 
 
 def _run(job: _Job) -> PackReport:

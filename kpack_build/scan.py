@@ -6,18 +6,24 @@ cannot be converted safely, is kept as it is with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
+from typing import TYPE_CHECKING
+
+from typing_extensions import Self
 
 from kpack_build.bundle import BundleEntry, EntryKind
 from kpack_build.errors import FormatError
 from kpack_build.hostbinary import BinaryState, HostBinary, open_host_binary
 from kpack_build.layout import Home, find_home
-from kpack_build.wheel import Member, WheelContents
 
-__all__ = ["KeptBinary", "Scan", "ScannedBinary", "scan_wheel"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from kpack_build.wheel import Member, WheelContents
+
+__all__ = ["KeptBinary", "Scan", "ScannedBinary", "describe_binary", "scan_wheel"]
 
 _MAGIC = b"\x7fELF"
 _SMALLEST = 64
@@ -69,12 +75,20 @@ class Scan:
     converted: list[KeptBinary] = field(default_factory=list)
     _open: ExitStack = field(default_factory=ExitStack)
 
-    def __enter__(self) -> Scan:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def open(self, binary: HostBinary) -> None:
+        """Keep a binary open as long as the scan."""
+        self._open.enter_context(binary)
+
+    def close(self) -> None:
+        """Close all binaries."""
         self._open.close()
 
     def keep(self, path: str, reasons: tuple[str, ...]) -> None:
@@ -97,7 +111,7 @@ def scan_wheel(contents: WheelContents) -> Scan:
             if member.size >= _SMALLEST and _starts_like_elf(contents, member):
                 _scan_member(scan, contents, member, members)
     except BaseException:
-        scan._open.close()
+        scan.close()
         raise
     return scan
 
@@ -122,7 +136,7 @@ def _scan_member(scan: Scan, contents: WheelContents, member: Member, members: f
     if binary.state is BinaryState.NO_DEVICE_CODE:
         binary.close()
         return
-    scan._open.enter_context(binary)
+    scan.open(binary)
     if binary.state is BinaryState.CONVERTED:
         scan.converted.append(_describe(member.path, binary, ()))
         return
@@ -140,6 +154,11 @@ def _sort_fat(scan: Scan, path: str, binary: HostBinary, members: frozenset[str]
         scan.fat.append(ScannedBinary(path=path, binary=binary, home=home))
 
 
+def describe_binary(scanned: ScannedBinary) -> KeptBinary:
+    """Describe a convertible binary as one that is kept, for reports."""
+    return _describe(scanned.path, scanned.binary, ())
+
+
 def _describe(path: str, binary: HostBinary, reasons: tuple[str, ...]) -> KeptBinary:
     return KeptBinary(
         path=path,
@@ -149,14 +168,14 @@ def _describe(path: str, binary: HostBinary, reasons: tuple[str, ...]) -> KeptBi
         wrappers=len(binary.wrappers),
         device_bytes=binary.device_bytes,
         search_paths=binary.reference.search_paths if binary.reference else (),
-        encodings=encodings(binary),
+        encodings=_encodings(binary),
         code_objects=sum(
             entry.kind is EntryKind.CODE_OBJECT for bundle in binary.bundles for entry in bundle.entries
         ),
     )
 
 
-def encodings(binary: HostBinary) -> tuple[str, ...]:
+def _encodings(binary: HostBinary) -> tuple[str, ...]:
     """Name the encodings of a binary's bundles, each once."""
     names = {
         f"CCOB v{bundle.ccob.version}" if bundle.ccob is not None else "plain" for bundle in binary.bundles

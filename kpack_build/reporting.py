@@ -1,0 +1,144 @@
+"""Build the report of a run from what the pipeline knows."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from kpack_build.hostbinary import BinaryState
+from kpack_build.report import ArchiveReport, BinaryAction, BinaryReport, Outcome, PackReport, Sizes
+from kpack_build.scan import KeptBinary, Scan, ScannedBinary, describe_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kpack_build.assembly import Packing
+    from kpack_build.embedding import Embedded
+    from kpack_build.wheel import WheelContents
+
+__all__ = ["describe", "describe_untouched"]
+
+
+def describe_untouched(
+    contents: WheelContents, scan: Scan, destination: Path, outcome: Outcome, scheme: str
+) -> PackReport:
+    """Report on a wheel that passed through as it was."""
+    size = _size_on_disk(contents.path)
+    installed = sum(member.size for member in contents.members)
+    return PackReport(
+        source=contents.path,
+        output=destination,
+        outcome=outcome,
+        binaries=tuple(
+            sorted(
+                (_kept(kept) for kept in (*scan.kept, *scan.converted, *map(describe_binary, scan.fat))),
+                key=lambda report: report.path,
+            )
+        ),
+        wheel=Sizes(before=size, after=size),
+        installed=Sizes(before=installed, after=installed),
+        scheme=scheme,
+        warnings=(*_missing_archives(contents, scan),),
+    )
+
+
+def describe(
+    contents: WheelContents, scan: Scan, packing: Packing, embedded: Embedded, destination: Path
+) -> PackReport:
+    """Report on a wheel that was packed."""
+    binaries = [_kept(kept) for kept in (*scan.kept, *scan.converted)]
+    binaries += [_converted(scanned, embedded.sizes[scanned.path]) for scanned in scan.fat]
+    installed = sum(member.size for member in contents.members)
+    replaced = sum(member.size for member in contents.members if member.path in embedded.sizes)
+    return PackReport(
+        source=contents.path,
+        output=destination,
+        outcome=Outcome.DONE,
+        binaries=tuple(sorted(binaries, key=lambda report: report.path)),
+        archives=tuple(_archives(packing, embedded)),
+        wheel=Sizes(before=_size_on_disk(contents.path), after=_size_on_disk(destination)),
+        installed=Sizes(
+            before=installed,
+            after=installed - replaced + sum(embedded.sizes.values()) + embedded.record_growth,
+        ),
+        scheme=packing.archives[0].archive.compression_scheme,
+        dropped=_dropped(packing, scan),
+        warnings=(*embedded.warnings, *_missing_archives(contents, scan)),
+    )
+
+
+def _size_on_disk(path: Path) -> int:
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return path.stat().st_size
+
+
+def _kept(kept: KeptBinary) -> BinaryReport:
+    converted = kept.state is BinaryState.CONVERTED
+    return BinaryReport(
+        path=kept.path,
+        action=BinaryAction.ALREADY_CONVERTED if converted else BinaryAction.KEPT_FAT,
+        reasons=kept.reasons,
+        wrappers=kept.wrappers,
+        code_objects=kept.code_objects,
+        device_bytes=kept.device_bytes,
+        size=Sizes(before=kept.size, after=kept.size),
+        encodings=kept.encodings,
+    )
+
+
+def _converted(scanned: ScannedBinary, size: int) -> BinaryReport:
+    described = describe_binary(scanned)
+    return BinaryReport(
+        path=scanned.path,
+        action=BinaryAction.CONVERTED,
+        wrappers=described.wrappers,
+        code_objects=described.code_objects,
+        device_bytes=described.device_bytes,
+        size=Sizes(before=described.size, after=size),
+        encodings=described.encodings,
+    )
+
+
+def _archives(packing: Packing, embedded: Embedded) -> Iterator[ArchiveReport]:
+    """Describe the archives; bytes that an earlier archive of the wheel stores too count as repeated."""
+    stored: dict[int, dict[str, int]] = defaultdict(dict)
+    own: dict[str, int] = {}
+    for key, found in packing.stored.items():
+        own.setdefault(found.sha256, packing.plan.placements[key][0].archive)
+        for number in found.ordinals:
+            stored[number][found.sha256] = found.size
+    for number, packed in enumerate(packing.archives):
+        yield ArchiveReport(
+            path=packed.path,
+            family=packed.plan.family,
+            targets=tuple(str(target) for target in packed.plan.targets),
+            code_objects=len(stored[number]),
+            original_bytes=sum(stored[number].values()),
+            repeated_bytes=sum(size for digest, size in stored[number].items() if own[digest] != number),
+            size=embedded.sizes[packed.path],
+        )
+
+
+def _dropped(packing: Packing, scan: Scan) -> tuple[str, ...]:
+    kept = {str(packing.plan.placements[key][0].target) for key in packing.stored}
+    found = {str(entry.target) for scanned in scan.fat for _, _, entry in scanned.code_objects()}
+    return tuple(sorted(found - kept))
+
+
+def _missing_archives(contents: WheelContents, scan: Scan) -> Iterator[str]:
+    """Name the search paths of binaries converted elsewhere that lead to nothing in this wheel."""
+    members = {member.path for member in contents.members}
+    folders = {posixpath.dirname(member) for member in members}
+    for converted in scan.converted:
+        start = posixpath.dirname(converted.path)
+        for path in converted.search_paths:
+            place = posixpath.normpath(posixpath.join(start, path))
+            found = posixpath.dirname(place) in folders if "@GFXARCH@" in path else place in members
+            if not found:
+                yield (
+                    f"{converted.path} was converted to kpack before and looks for {path},"
+                    " which is not in this wheel"
+                )
