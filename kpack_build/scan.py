@@ -10,8 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from typing_extensions import Self
-
 from kpack_build.bundle import BundleEntry, EntryKind
 from kpack_build.errors import FormatError
 from kpack_build.hostbinary import BinaryState, HostBinary, open_host_binary
@@ -20,6 +18,8 @@ from kpack_build.layout import Home, find_home
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
+
+    from typing_extensions import Self
 
     from kpack_build.wheel import Member, WheelContents
 
