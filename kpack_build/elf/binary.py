@@ -1,0 +1,390 @@
+"""A program or library in ELF: its device code, and its conversion to HIPK.
+
+This brings the parts of the package together behind the interface of `kpack_build.hostmodel.HostBinary`. The
+file is mapped, never read whole, and never changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO
+
+from kpack_build.bundle import Bundle, find_ccob_recipe, parse_bundle
+from kpack_build.elf.constants import MACHINE_NAMES, Address, FileOffset
+from kpack_build.elf.convert import apply_plan, list_patches, list_pieces, list_warnings, sha256_of
+from kpack_build.elf.fatbin import REFERENCE_SECTION, DeviceCode, RawWrapper, WrapperKind, find_device_code
+from kpack_build.elf.image import ElfImage, is_host_elf, parse_image
+from kpack_build.elf.plan import ConversionPlan, Region, plan_conversion
+from kpack_build.elf.refusal import bundle_refusals, layout_faults, region_refusals, wrapper_refusals
+from kpack_build.elf.verify import iter_issues
+from kpack_build.errors import ConversionError, FormatError
+from kpack_build.hostmodel import BinaryState, KpackReference, Wrapper
+from kpack_build.runtime._restore import (
+    RECORD_FORMAT,
+    BundleRecord,
+    CcobRecord,
+    ConversionRecord,
+    EntryRecord,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["ElfBinary", "open_elf"]
+
+_HIP_LIBRARY = re.compile(r"^libamdhip64[-.]")
+_SMALLEST_REFERENCE = b"\x80"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mapping:
+    """A file and its map; closing it lets both go, as soon as no view of the map is left."""
+
+    file: BinaryIO
+    map: mmap.mmap
+
+    def close(self) -> None:
+        self.file.close()
+        with contextlib.suppress(BufferError):
+            self.map.close()
+
+
+def open_elf(path: Path) -> ElfBinary | None:
+    """Open a program or library.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The binary, to be closed; None where the file is no ELF file of a host that HIP runs on.
+
+    Raises:
+        FormatError: The file is damaged.
+        OSError: It cannot be read.
+    """
+    mapping = _map(path)
+    if mapping is None:
+        return None
+    try:
+        data = memoryview(mapping.map)
+        return ElfBinary(mapping, parse_image(data, path)) if is_host_elf(data) else _none(mapping)
+    except BaseException:
+        mapping.close()
+        raise
+
+
+def _none(mapping: _Mapping) -> None:
+    mapping.close()
+
+
+def _map(path: Path) -> _Mapping | None:
+    file = path.open("rb")
+    try:
+        if not os.fstat(file.fileno()).st_size:
+            file.close()
+            return None
+        return _Mapping(file=file, map=mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except BaseException:
+        file.close()
+        raise
+
+
+class ElfBinary:
+    """An open ELF program or library; see `kpack_build.hostmodel.HostBinary`."""
+
+    def __init__(self, mapping: _Mapping, image: ElfImage) -> None:
+        """Look for device code in an image.
+
+        Args:
+            mapping: The file, which is closed with this object.
+            image: Its parsed bytes.
+
+        Raises:
+            FormatError: Its wrappers, bundles or map are damaged.
+        """
+        self._mapping = mapping
+        self._image = image
+        self._code = find_device_code(image)
+        self.state = _state(self._code)
+        self.reference = _reference(image, self._code) if self.state is BinaryState.CONVERTED else None
+        self.bundles: tuple[Bundle, ...] = ()
+        if self.state is BinaryState.FAT and self._code is not None:
+            self.bundles = tuple(_bundles(image, self._code))
+        self.wrappers = tuple(_wrappers(image, self._code, self.bundles))
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._image.path
+
+    @property
+    def size(self) -> int:
+        """Size of the file in bytes."""
+        return self._image.size
+
+    @property
+    def machine(self) -> str:
+        """Name of its processor."""
+        return MACHINE_NAMES[self._image.header.machine]
+
+    @property
+    def soname(self) -> str | None:
+        """DT_SONAME."""
+        return self._image.soname
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """DT_NEEDED, in order."""
+        return self._image.needed
+
+    @property
+    def hip_library(self) -> str | None:
+        """The needed library that is the HIP runtime."""
+        return next((name for name in self.needed if _HIP_LIBRARY.match(name)), None)
+
+    @property
+    def device_bytes(self) -> int:
+        """Size of the device code in the file, in bytes."""
+        return self._region.size if self._region is not None else 0
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return why the binary has to stay fat; empty where it can be converted."""
+        return self._refusals
+
+    @cached_property
+    def _region(self) -> Region | None:
+        if self.state is not BinaryState.FAT or self._code is None:
+            return None
+        return _region(self._image, self._code, self.bundles)
+
+    @cached_property
+    def _refusals(self) -> tuple[str, ...]:
+        if self.state is not BinaryState.FAT or self._code is None:
+            return ("it has no device code",)
+        # Each group of checks relies on the ones before it.
+        for group in (self._wrapper_refusals, self._region_refusals, self._plan_refusals):
+            reasons = tuple(group())
+            if reasons:
+                return reasons
+        return ()
+
+    def _wrapper_refusals(self) -> Iterator[str]:
+        if self._code is not None:
+            yield from layout_faults(self._image)
+            yield from wrapper_refusals(self._image, self._code)
+
+    def _region_refusals(self) -> Iterator[str]:
+        if self._code is None or self._region is None:
+            yield "its wrappers do not lead to device code"
+            return
+        for wrapper in self.wrappers:
+            if wrapper.bundle is None:
+                yield f"wrapper {wrapper.index} points to something else than its device code"
+        yield from region_refusals(self._image, self._code, self._region)
+        yield from bundle_refusals(self._image, self._region, self.bundles)
+
+    def _plan_refusals(self) -> Iterator[str]:
+        try:
+            self._plan(_SMALLEST_REFERENCE)
+        except ConversionError as error:
+            yield from error.reasons
+
+    def _plan(self, reference: bytes) -> ConversionPlan:
+        return plan_conversion(self._image, self._sure_region(), self._raw_wrappers(), reference)
+
+    def _sure_region(self) -> Region:
+        if self._region is None:
+            raise ConversionError(self.path, ["it has no device code"])
+        return self._region
+
+    def _raw_wrappers(self) -> tuple[RawWrapper, ...]:
+        return self._code.wrappers if self._code is not None else ()
+
+    def to_hipk(
+        self, destination: Path, reference: KpackReference, objects: Sequence[Sequence[int | None]]
+    ) -> ConversionRecord:
+        """Write the converted binary.
+
+        Args:
+            destination: The new file; it appears whole or not at all, with the mode bits of this one.
+            reference: The map.
+            objects: For each bundle and each of its entries the number of its code object, or None.
+
+        Returns:
+            The record by which `kpack_build.hostbinary.restore` makes the original again.
+
+        Raises:
+            ConversionError: It has to stay fat, or the result is not what it should be.
+            OSError: A file cannot be read or written.
+        """
+        if self.refusals():
+            raise ConversionError(self.path, self.refusals())
+        plan = self._plan(reference.to_bytes())
+        record = self._record(plan, objects)
+        handle, name = tempfile.mkstemp(prefix=".kpack-", dir=destination.parent)
+        private = Path(name)
+        try:
+            with os.fdopen(handle, "r+b") as output:
+                apply_plan(self._image, plan, self._mapping.file.fileno(), output.fileno())
+                os.fchmod(output.fileno(), os.fstat(self._mapping.file.fileno()).st_mode & 0o7777)
+                self._verify(private, plan)
+                os.fsync(output.fileno())
+            private.replace(destination)
+        except BaseException:
+            private.unlink(missing_ok=True)
+            raise
+        return record
+
+    def _verify(self, output: Path, plan: ConversionPlan) -> None:
+        """Read the result again from its bytes and hold it against the original."""
+        try:
+            written = open_elf(output)
+            if written is None:
+                raise ConversionError(self.path, ["the result is no ELF file"])
+            with written:
+                issues = list(iter_issues(self._image, written._image, plan, self._raw_wrappers()))
+                if written.reference is None or written.reference.to_bytes() != plan.reference:
+                    issues.append("its kpack map does not read back")
+        except FormatError as error:
+            raise ConversionError(self.path, [f"the result is damaged: {error}"]) from error
+        if issues:
+            raise ConversionError(self.path, [f"the result failed its check: {issue}" for issue in issues])
+
+    def _record(self, plan: ConversionPlan, objects: Sequence[Sequence[int | None]]) -> ConversionRecord:
+        ends = [*(bundle.offset for bundle in self.bundles[1:]), plan.region.end]
+        bundles = [
+            _bundle_record(bundle, end - bundle.offset, numbers)
+            for bundle, end, numbers in zip(self.bundles, ends, objects, strict=True)
+        ]
+        return {
+            "format": RECORD_FORMAT,
+            "size": self.size,
+            "sha256": sha256_of(self._image),
+            "host_size": self.size - plan.hole + len(plan.appended),
+            "moved": list_pieces(self._image, plan),
+            "patches": list_patches(self._image, plan),
+            "bundles": bundles,
+            "warnings": list_warnings(plan),
+        }
+
+    def close(self) -> None:
+        """Let the file go; bundles that are still held stay readable."""
+        self._mapping.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _state(code: DeviceCode | None) -> BinaryState:
+    if code is None:
+        return BinaryState.NO_DEVICE_CODE
+    kinds = {wrapper.kind for wrapper in code.wrappers}
+    if code.section is None and kinds == {WrapperKind.HIPK}:
+        return BinaryState.CONVERTED
+    return BinaryState.FAT
+
+
+def _reference(image: ElfImage, code: DeviceCode | None) -> KpackReference | None:
+    """Read the map of a converted file, through its wrappers or, without a relocation, from its section."""
+    pointers = [wrapper.pointer for wrapper in code.wrappers if wrapper.pointer] if code else []
+    offset = image.offset_of(pointers[0].value) if pointers else None
+    if offset is None:
+        sections = image.sections_named(REFERENCE_SECTION)
+        offset = FileOffset(sections[0].offset) if sections else None
+    if offset is None:
+        raise FormatError(image.path, "its kpack wrappers point to nothing in the file")
+    return KpackReference.parse(image.data[offset:], path=image.path, offset=offset)
+
+
+def _bundles(image: ElfImage, code: DeviceCode) -> Iterator[Bundle]:
+    """Iterate over the bundles that wrappers point to, in the order of the file."""
+    starts = sorted({offset for wrapper in code.wrappers if (offset := _bundle_offset(image, code, wrapper))})
+    for start, following in zip(starts, [*starts[1:], None], strict=True):
+        limit = following if following is not None else _limit(image, code, start)
+        yield parse_bundle(image.data, start, limit=limit, path=image.path)
+
+
+def _bundle_offset(image: ElfImage, code: DeviceCode, wrapper: RawWrapper) -> int | None:
+    """Return the file offset of a wrapper's bundle, or None where it points to no device code."""
+    if wrapper.kind is not WrapperKind.HIPF or wrapper.pointer is None:
+        return None
+    section, value = code.section, wrapper.pointer.value
+    if section is None:
+        return image.offset_of(value)
+    inside = section.address <= value < section.address + section.size
+    return section.offset + value - section.address if inside else None
+
+
+def _limit(image: ElfImage, code: DeviceCode, start: int) -> int:
+    """Return the file offset up to which the last bundle may go."""
+    if code.section is not None:
+        return code.section.end
+    return next((load.end for load in image.loads if load.offset <= start < load.end), image.size)
+
+
+def _region(image: ElfImage, code: DeviceCode, bundles: Sequence[Bundle]) -> Region | None:
+    section = code.section
+    if section is not None:
+        return Region(
+            offset=FileOffset(section.offset),
+            address=Address(section.address),
+            size=section.size,
+            section=section,
+        )
+    if image.sections or not bundles:
+        return None
+    start, end = bundles[0].offset, bundles[-1].offset + bundles[-1].stored_size
+    address = image.address_of(start, end - start)
+    if address is None:
+        return None
+    return Region(offset=FileOffset(start), address=address, size=end - start, section=None)
+
+
+def _wrappers(image: ElfImage, code: DeviceCode | None, bundles: Sequence[Bundle]) -> Iterator[Wrapper]:
+    if code is None:
+        return
+    numbers = {bundle.offset: number for number, bundle in enumerate(bundles)}
+    for index, wrapper in enumerate(code.wrappers):
+        offset = _bundle_offset(image, code, wrapper)
+        yield Wrapper(
+            index=index,
+            address=wrapper.address,
+            file_offset=wrapper.offset,
+            bundle=None if offset is None else numbers.get(offset),
+        )
+
+
+def _bundle_record(bundle: Bundle, room: int, objects: Sequence[int | None]) -> BundleRecord:
+    entries: list[EntryRecord] = [
+        {"id": entry.id, "offset": entry.offset, "size": entry.size, "object": number}
+        for entry, number in zip(bundle.entries, objects, strict=True)
+    ]
+    ccob: CcobRecord | None = None
+    if bundle.ccob is not None:
+        recipe = find_ccob_recipe(bundle)
+        ccob = {
+            "version": bundle.ccob.version,
+            "method": bundle.ccob.method,
+            "level": None if recipe is None else recipe.level,
+        }
+    return {
+        "offset": bundle.offset,
+        "room": room,
+        "decoded_size": bundle.decoded_size,
+        "entries": entries,
+        "ccob": ccob,
+    }

@@ -1,0 +1,83 @@
+"""Programs and libraries with device code, whatever their format: open, convert, restore.
+
+Formats live in packages of their own (`kpack_build.elf`); what they share is in `kpack_build.hostmodel` and is
+offered here again. The way back is the code of the import-time loader (`kpack_build.runtime._restore`), with
+compression added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from kpack_build.bundle import CcobMethod, write_ccob
+from kpack_build.elf.binary import open_elf
+from kpack_build.errors import ConversionError
+from kpack_build.hostmodel import BinaryState, HostBinary, KpackReference, Wrapper
+from kpack_build.runtime._restore import CcobRecord, ConversionRecord, FatWriter, RestoreError
+
+__all__ = [
+    "BinaryState",
+    "ConversionRecord",
+    "HostBinary",
+    "KpackReference",
+    "Wrapper",
+    "open_host_binary",
+    "restore",
+]
+
+_SEARCHED_LEVELS = (3, 9, 19, 22)
+
+
+def open_host_binary(path: Path) -> HostBinary | None:
+    """Open a program or library of a format that is known.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The binary, to be closed; None where the file is something else.
+
+    Raises:
+        FormatError: The file is damaged.
+        OSError: It cannot be read.
+    """
+    return open_elf(path)
+
+
+def restore(
+    host: Path,
+    record: ConversionRecord,
+    fetch: Callable[[int], bytes | memoryview],
+    destination: Path,
+) -> None:
+    """Make the fat binary again.
+
+    The result is the original bit for bit. Compressed bundles whose encoder's settings are not known are the
+    exception: they hold equal code objects, in order and under the same ids.
+
+    Args:
+        host: The converted binary.
+        record: What `to_hipk` returned.
+        fetch: Returns a code object by its number.
+        destination: The new file; it appears whole or not at all.
+
+    Raises:
+        ConversionError: The binary is not the one that was converted, or something does not fit.
+        OSError: A file cannot be read or written.
+    """
+    try:
+        FatWriter(record, fetch, encode=_encode).write(host, destination)
+    except RestoreError as error:
+        raise ConversionError(host, [str(error)]) from error
+
+
+def _encode(plain: bytes, ccob: CcobRecord, room: int) -> bytes | None:
+    """Compress a bundle as it was, or at the first level that makes it fit."""
+    method = CcobMethod(ccob["method"])
+    levels = _SEARCHED_LEVELS if ccob["level"] is None else (ccob["level"],)
+    for level in levels:
+        encoded = write_ccob(plain, version=ccob["version"], method=method, level=level)
+        if len(encoded) <= room:
+            return encoded
+    return None
