@@ -1,0 +1,423 @@
+"""Clang offload bundles: which code objects a fat binary offers, and where they are.
+
+Follows LLVM's "Clang Offload Bundler" guide (Binary Bundled File Layout, Bundle Entry ID). Reads headers
+only, until an entry is asked for; the compressed encoding is `kpack_build.ccob`'s. Finding bundles in an ELF
+file is `kpack_build.elf`'s business, what a code object says of itself `kpack_build.codeobject`'s.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from kpack_build.ccob import (
+    CCOB_MAGIC,
+    CcobHeader,
+    CcobMethod,
+    CcobPayload,
+    CcobRecipe,
+    find_recipe,
+    parse_ccob_header,
+    write_ccob,
+)
+from kpack_build.errors import FormatError, TargetError
+from kpack_build.targets import TargetId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = [
+    "BUNDLE_ALIGNMENT",
+    "PLAIN_MAGIC",
+    "Bundle",
+    "BundleEncoding",
+    "BundleEntry",
+    "CcobHeader",
+    "CcobMethod",
+    "CcobRecipe",
+    "DecodedBundle",
+    "EntryKind",
+    "entry_target",
+    "find_ccob_recipe",
+    "iter_bundles",
+    "parse_bundle",
+    "plain_header",
+    "write_bundle",
+    "write_ccob",
+]
+
+PLAIN_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+#: Compilers place bundles in a file, and entries in a bundle, at multiples of this many bytes.
+BUNDLE_ALIGNMENT = 4096
+
+_OFFLOAD_BINARY_MAGIC = b"\x10\xff\x10\xad"
+_COUNT = struct.Struct("<Q")
+_ENTRY = struct.Struct("<QQQ")
+#: No compiler comes near these; they keep a damaged header from being taken at its word.
+_MOST_ENTRIES = 4096
+_LONGEST_ID = 1024
+_PREFIX_CHUNK = 16 << 10
+
+_CODE_OBJECT_ID = re.compile(r"hip(?:v4)?-amdgcn-amd-amdhsa-(?:-|unknown-)?(gfx.*)", re.ASCII)
+_NOT_ZERO = re.compile(rb"[^\0]")
+_LAST_NOT_ZERO = re.compile(rb"[^\0]\0*\Z")
+
+
+class EntryKind(Enum):
+    """What an entry of a bundle is for."""
+
+    #: The place of the host's code, which is always empty in a fat binary.
+    HOST = "host"
+    #: Code for an AMD GPU.
+    CODE_OBJECT = "code object"
+    #: What cannot go into an archive: SPIR-V, other triples, host entries that are not empty, empty GPU
+    #: entries, a second code object for a target.
+    OTHER = "other"
+
+
+class BundleEncoding(Enum):
+    """How a bundle is stored."""
+
+    PLAIN = "plain"
+    CCOB = "ccob"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleEntry:
+    """One entry of a bundle.
+
+    Attributes:
+        id: The entry's id, as it stands in the header.
+        kind: What it is for.
+        target: What the code object is for, of code objects only.
+        offset: Where it is in the decoded bundle, in bytes.
+        size: Its size, in bytes.
+    """
+
+    id: str
+    kind: EntryKind
+    target: TargetId | None
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBundle:
+    """A bundle whose entries can be had, as views that live as long as the bundle is open.
+
+    Attributes:
+        data: All of the decoded bundle.
+        entries: Its entries.
+        header_size: Size of the header, in bytes.
+    """
+
+    data: memoryview
+    entries: tuple[BundleEntry, ...]
+    header_size: int
+
+    def entry(self, entry: BundleEntry) -> memoryview:
+        """Return the bytes of an entry, without a copy."""
+        return self.data[entry.offset : entry.offset + entry.size]
+
+    def unaccounted(self) -> list[tuple[int, int]]:
+        """Return (offset, length) of what is not zero and belongs neither to the header nor to an entry.
+
+        At most one for each gap, from its first to its last byte that is not zero. Offsets are those of the
+        decoded bundle, in bytes. Must be empty for a bundle that is taken apart, or something would be lost.
+        """
+        found = []
+        end = self.header_size
+        parts = sorted((entry.offset, entry.offset + entry.size) for entry in self.entries if entry.size)
+        for start, stop in (*parts, (len(self.data), len(self.data))):
+            gap = self.data[end:start] if end < start else self.data[:0]
+            first = _NOT_ZERO.search(gap)
+            if first is not None:
+                last = _LAST_NOT_ZERO.search(gap, first.start())
+                length = (last.start() if last is not None else first.start()) + 1 - first.start()
+                found.append((end + first.start(), length))
+            end = max(end, stop)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """A bundle in a file. Only its headers have been read; safe to use from many threads.
+
+    Attributes:
+        path: The file that holds it.
+        offset: Where in the buffer it begins, in bytes.
+        stored_size: How many bytes of the buffer it takes.
+        encoding: How it is stored.
+        ccob: Its header, if it is compressed.
+        entries: Its entries, in their order.
+        header_size: Size of the plain bundle's header, in bytes.
+        decoded_size: Size of the plain bundle, in bytes.
+        stored: Its bytes as they are stored.
+    """
+
+    path: Path
+    offset: int
+    stored_size: int
+    encoding: BundleEncoding
+    ccob: CcobHeader | None
+    entries: tuple[BundleEntry, ...]
+    header_size: int
+    decoded_size: int
+    stored: memoryview = field(repr=False, compare=False)
+
+    @contextmanager
+    def open_decoded(self) -> Iterator[DecodedBundle]:
+        """Decode the bundle, if it is compressed, and give access to its entries.
+
+        A plain bundle is used where it is. A compressed one is decoded once, in memory or (over 256 MB) in an
+        unlinked file, and its hash is checked.
+
+        Raises:
+            FormatError: The compressed data is damaged, or not what the bundle's header says.
+        """
+        if self.ccob is None:
+            yield DecodedBundle(self.stored, self.entries, self.header_size)
+            return
+        payload = CcobPayload(self.stored, self.ccob, path=self.path, offset=self.offset)
+        yield DecodedBundle(payload.decode(), self.entries, self.header_size)
+
+
+def parse_bundle(buffer: memoryview, offset: int, *, limit: int, path: Path) -> Bundle:
+    """Parse the headers of the bundle that begins at `offset`.
+
+    Of a compressed bundle, as much is decoded as its entry table needs (and, of version 1 with zlib, all of
+    it: nothing else tells where it ends).
+
+    Args:
+        buffer: The file that holds it.
+        offset: Where in the buffer it begins, in bytes.
+        limit: Where in the buffer it has to end at the latest, in bytes.
+        path: The file's path, for error messages.
+
+    Raises:
+        FormatError: No bundle, one of an unsupported kind, or a damaged one.
+    """
+    data = buffer[offset:limit] if 0 <= offset <= limit else buffer[:0]
+    if data[: len(CCOB_MAGIC)] == CCOB_MAGIC:
+        return _parse_ccob(data, path, offset)
+    if data[: len(PLAIN_MAGIC)] == PLAIN_MAGIC:
+        return _parse_plain(data, path, offset)
+    if data[: len(_OFFLOAD_BINARY_MAGIC)] == _OFFLOAD_BINARY_MAGIC:
+        raise FormatError(
+            path,
+            "device code in LLVM's offload binary format is not supported",
+            offset=offset,
+            expected="an offload bundle",
+            remedy="build with --no-offload-new-driver",
+        )
+    raise FormatError(
+        path,
+        "there is no offload bundle",
+        offset=offset,
+        expected=f"{PLAIN_MAGIC.decode()} or {CCOB_MAGIC.decode()}",
+        found=bytes(data[: len(PLAIN_MAGIC)]),
+    )
+
+
+def iter_bundles(buffer: memoryview, start: int, end: int, path: Path) -> Iterator[Bundle]:
+    """Iterate over bundles that stand one after another with nothing but zeros between them.
+
+    Args:
+        buffer: The file that holds them.
+        start: Where in the buffer to begin, in bytes.
+        end: Where in the buffer to stop, in bytes.
+        path: The file's path, for error messages.
+
+    Raises:
+        FormatError: Something else than a bundle, or a damaged one.
+    """
+    position = start
+    while (found := _NOT_ZERO.search(buffer, position, end)) is not None:
+        bundle = parse_bundle(buffer, found.start(), limit=end, path=path)
+        yield bundle
+        position = bundle.offset + bundle.stored_size
+
+
+def find_ccob_recipe(bundle: Bundle) -> CcobRecipe | None:
+    """Look for the settings with which `write_ccob` gives back a compressed bundle, bit for bit.
+
+    Returns:
+        The settings; None for a plain bundle, and for most compressed ones that were made elsewhere.
+
+    Raises:
+        FormatError: The compressed data is damaged.
+    """
+    if bundle.ccob is None:
+        return None
+    payload = CcobPayload(bundle.stored, bundle.ccob, path=bundle.path, offset=bundle.offset)
+    with bundle.open_decoded() as decoded:
+        return find_recipe(bundle.ccob, payload.stored, decoded.data)
+
+
+def plain_header(entries: Sequence[BundleEntry]) -> bytes:
+    """Return the header of a plain bundle with these entries: of a parsed bundle, its own bytes."""
+    return _header([(entry.offset, entry.size, entry.id) for entry in entries])
+
+
+def write_bundle(entries: Sequence[tuple[str, bytes | memoryview]]) -> bytes:
+    """Write a plain bundle as clang does, each entry at a multiple of 4096.
+
+    Args:
+        entries: Id and bytes of each entry, in their order.
+    """
+    position = len(_header([(0, 0, name) for name, _ in entries]))
+    places = []
+    for name, data in entries:
+        position = -(-position // BUNDLE_ALIGNMENT) * BUNDLE_ALIGNMENT
+        places.append((position, len(data), name))
+        position += len(data)
+    bundle = bytearray(position)
+    header = _header(places)
+    bundle[: len(header)] = header
+    for (offset, size, _), (_, data) in zip(places, entries, strict=True):
+        bundle[offset : offset + size] = data
+    return bytes(bundle)
+
+
+def entry_target(entry_id: str) -> TargetId | None:
+    """Return the target in an entry's id, or None if the id is not that of a HIP code object."""
+    match = _CODE_OBJECT_ID.fullmatch(entry_id)
+    if match is None:
+        return None
+    try:
+        return TargetId.parse(match[1])
+    except TargetError:
+        return None
+
+
+def _header(entries: Sequence[tuple[int, int, str]]) -> bytes:
+    parts = [PLAIN_MAGIC, _COUNT.pack(len(entries))]
+    for offset, size, name in entries:
+        encoded = name.encode()
+        parts += [_ENTRY.pack(offset, size, len(encoded)), encoded]
+    return b"".join(parts)
+
+
+def _parse_plain(data: memoryview, path: Path, offset: int) -> Bundle:
+    table = _EntryTable(_Prefix(data, iter(())), size=len(data), path=path, offset=offset)
+    entries = table.parse()
+    size = max([table.position, *(entry.offset + entry.size for entry in entries if entry.size)])
+    return Bundle(
+        path=path,
+        offset=offset,
+        stored_size=size,
+        encoding=BundleEncoding.PLAIN,
+        ccob=None,
+        entries=entries,
+        header_size=table.position,
+        decoded_size=size,
+        stored=data[:size],
+    )
+
+
+def _parse_ccob(data: memoryview, path: Path, offset: int) -> Bundle:
+    header = parse_ccob_header(data, path=path, offset=offset)
+    payload = CcobPayload(data, header, path=path, offset=offset)
+    prefix = _Prefix(b"", payload.iter_decoded(_PREFIX_CHUNK))
+    table = _EntryTable(prefix, size=header.decoded_size, path=path, offset=offset)
+    entries = table.parse()
+    size = header.size + len(payload.stored)
+    return Bundle(
+        path=path,
+        offset=offset,
+        stored_size=size,
+        encoding=BundleEncoding.CCOB,
+        ccob=header,
+        entries=entries,
+        header_size=table.position,
+        decoded_size=header.decoded_size,
+        stored=data[:size],
+    )
+
+
+class _Prefix:
+    """The first bytes of a plain bundle, as many as were asked for."""
+
+    def __init__(self, data: bytes | memoryview, more: Iterator[bytes]) -> None:
+        self._data = data
+        self._more = more
+
+    def read(self, start: int, size: int) -> bytes:
+        while start + size > len(self._data) and (chunk := next(self._more, b"")):
+            self._data = bytes(self._data) + chunk
+        return bytes(self._data[start : start + size])
+
+
+class _EntryTable:
+    """Parses the header of a plain bundle; `position` is in the end the header's size."""
+
+    def __init__(self, prefix: _Prefix, *, size: int, path: Path, offset: int) -> None:
+        self._prefix = prefix
+        self._size = size
+        self._path = path
+        self._offset = offset
+        self.position = 0
+
+    def parse(self) -> tuple[BundleEntry, ...]:
+        magic = self._take(len(PLAIN_MAGIC))
+        if magic != PLAIN_MAGIC:
+            raise self._error("there is no offload bundle", expected=PLAIN_MAGIC, found=magic)
+        (count,) = _COUNT.unpack(self._take(_COUNT.size))
+        if count > _MOST_ENTRIES:
+            raise self._error("too many entries", expected=f"at most {_MOST_ENTRIES}", found=count)
+        rows = [self._take_row() for _ in range(count)]
+        if len({name for *_, name in rows}) < len(rows):
+            raise self._error("two entries have the same id")
+        return tuple(self._entries(rows))
+
+    def _take(self, size: int) -> bytes:
+        data = self._prefix.read(self.position, size)
+        if len(data) < size:
+            raise self._error(
+                "the entry table was cut short", expected=self.position + size, found=self._size
+            )
+        self.position += size
+        return data
+
+    def _take_row(self) -> tuple[int, int, str]:
+        offset, size, length = _ENTRY.unpack(self._take(_ENTRY.size))
+        if length > _LONGEST_ID:
+            raise self._error("an entry's id is too long", expected=f"at most {_LONGEST_ID}", found=length)
+        name = self._take(length)
+        try:
+            return offset, size, name.decode()
+        except UnicodeDecodeError as error:
+            raise self._error("an entry's id is no text", found=name) from error
+
+    def _entries(self, rows: list[tuple[int, int, str]]) -> Iterator[BundleEntry]:
+        seen: set[TargetId] = set()
+        for offset, size, name in rows:
+            if size and not self.position <= offset <= self._size - size:
+                raise self._error(
+                    f"the entry {name} lies outside of the bundle",
+                    expected=f"between {self.position} and {self._size}",
+                    found=f"{offset} to {offset + size}",
+                )
+            kind, target = _classify(name, size, seen)
+            yield BundleEntry(id=name, kind=kind, target=target, offset=offset, size=size)
+
+    def _error(self, problem: str, *, expected: object = None, found: object = None) -> FormatError:
+        return FormatError(
+            self._path, f"offload bundle: {problem}", offset=self._offset, expected=expected, found=found
+        )
+
+
+def _classify(name: str, size: int, seen: set[TargetId]) -> tuple[EntryKind, TargetId | None]:
+    """Return the kind of an entry; `seen` collects the targets of the bundle."""
+    if name.startswith("host-") and size == 0:
+        return EntryKind.HOST, None
+    target = entry_target(name)
+    if target is None or target in seen or size == 0:
+        return EntryKind.OTHER, None
+    seen.add(target)
+    return EntryKind.CODE_OBJECT, target
