@@ -1,20 +1,23 @@
 """Programs and libraries with device code, whatever their format: open, convert, restore.
 
-Formats live in packages of their own (`kpack_build.elf`); what they share is in `kpack_build.hostmodel` and is
-offered here again. The way back is the code of the import-time loader (`kpack_build.runtime._restore`), with
-compression added.
+Formats live in packages of their own (`kpack_build.elf`); what they share is in `kpack_build.hostmodel` and
+is offered here again. The way back is the code of the import-time loader (`kpack_build.runtime._restore`),
+with compression added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kpack_build.bundle import CcobMethod, write_ccob
 from kpack_build.elf.binary import open_elf
 from kpack_build.errors import ConversionError
 from kpack_build.hostmodel import BinaryState, HostBinary, KpackReference, Wrapper
 from kpack_build.runtime._restore import CcobRecord, ConversionRecord, FatWriter, RestoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 __all__ = [
     "BinaryState",

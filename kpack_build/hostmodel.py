@@ -1,26 +1,28 @@
 """What every format of host binary has in common: states, wrappers, the map that names archives.
 
-The map (`KpackReference`) is ROCm's own: a HIP runtime with kpack reads it through a wrapper's pointer and finds
-the archives of the binary by it.
+The map (`KpackReference`) is ROCm's own: a HIP runtime with kpack reads it through a wrapper's pointer and
+finds the archives of the binary by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 import msgpack
 
-from kpack_build.bundle import Bundle
 from kpack_build.errors import ConversionError, FormatError
-from kpack_build.runtime._restore import ConversionRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
     from typing_extensions import Self
+
+    from kpack_build.bundle import Bundle
+    from kpack_build.runtime._restore import ConversionRecord
 
 __all__ = ["MAX_REFERENCE_SIZE", "BinaryState", "HostBinary", "KpackReference", "Wrapper"]
 

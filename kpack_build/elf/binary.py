@@ -11,11 +11,9 @@ import mmap
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
 from kpack_build.bundle import Bundle, find_ccob_recipe, parse_bundle
@@ -37,6 +35,9 @@ from kpack_build.runtime._restore import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
     from typing_extensions import Self
 
 __all__ = ["ElfBinary", "open_elf"]
@@ -76,14 +77,13 @@ def open_elf(path: Path) -> ElfBinary | None:
         return None
     try:
         data = memoryview(mapping.map)
-        return ElfBinary(mapping, parse_image(data, path)) if is_host_elf(data) else _none(mapping)
+        if is_host_elf(data):
+            return ElfBinary(mapping, parse_image(data, path))
     except BaseException:
         mapping.close()
         raise
-
-
-def _none(mapping: _Mapping) -> None:
     mapping.close()
+    return None
 
 
 def _map(path: Path) -> _Mapping | None:
@@ -99,7 +99,15 @@ def _map(path: Path) -> _Mapping | None:
 
 
 class ElfBinary:
-    """An open ELF program or library; see `kpack_build.hostmodel.HostBinary`."""
+    """An open ELF program or library; see `kpack_build.hostmodel.HostBinary`.
+
+    Attributes:
+        image: Its parsed headers over its mapped bytes.
+        state: Where its device code is.
+        reference: The map of a converted one.
+        bundles: The bundles of a fat one, in the order of the file.
+        wrappers: Its wrappers, in the order of the file.
+    """
 
     def __init__(self, mapping: _Mapping, image: ElfImage) -> None:
         """Look for device code in an image.
@@ -112,7 +120,7 @@ class ElfBinary:
             FormatError: Its wrappers, bundles or map are damaged.
         """
         self._mapping = mapping
-        self._image = image
+        self.image = image
         self._code = find_device_code(image)
         self.state = _state(self._code)
         self.reference = _reference(image, self._code) if self.state is BinaryState.CONVERTED else None
@@ -124,27 +132,27 @@ class ElfBinary:
     @property
     def path(self) -> Path:
         """The file."""
-        return self._image.path
+        return self.image.path
 
     @property
     def size(self) -> int:
         """Size of the file in bytes."""
-        return self._image.size
+        return self.image.size
 
     @property
     def machine(self) -> str:
         """Name of its processor."""
-        return MACHINE_NAMES[self._image.header.machine]
+        return MACHINE_NAMES[self.image.header.machine]
 
     @property
     def soname(self) -> str | None:
         """DT_SONAME."""
-        return self._image.soname
+        return self.image.soname
 
     @property
     def needed(self) -> tuple[str, ...]:
         """DT_NEEDED, in order."""
-        return self._image.needed
+        return self.image.needed
 
     @property
     def hip_library(self) -> str | None:
@@ -164,7 +172,7 @@ class ElfBinary:
     def _region(self) -> Region | None:
         if self.state is not BinaryState.FAT or self._code is None:
             return None
-        return _region(self._image, self._code, self.bundles)
+        return _region(self.image, self._code, self.bundles)
 
     @cached_property
     def _refusals(self) -> tuple[str, ...]:
@@ -179,8 +187,8 @@ class ElfBinary:
 
     def _wrapper_refusals(self) -> Iterator[str]:
         if self._code is not None:
-            yield from layout_faults(self._image)
-            yield from wrapper_refusals(self._image, self._code)
+            yield from layout_faults(self.image)
+            yield from wrapper_refusals(self.image, self._code)
 
     def _region_refusals(self) -> Iterator[str]:
         if self._code is None or self._region is None:
@@ -189,8 +197,8 @@ class ElfBinary:
         for wrapper in self.wrappers:
             if wrapper.bundle is None:
                 yield f"wrapper {wrapper.index} points to something else than its device code"
-        yield from region_refusals(self._image, self._code, self._region)
-        yield from bundle_refusals(self._image, self._region, self.bundles)
+        yield from region_refusals(self.image, self._code, self._region)
+        yield from bundle_refusals(self.image, self._region, self.bundles)
 
     def _plan_refusals(self) -> Iterator[str]:
         try:
@@ -199,7 +207,7 @@ class ElfBinary:
             yield from error.reasons
 
     def _plan(self, reference: bytes) -> ConversionPlan:
-        return plan_conversion(self._image, self._sure_region(), self._raw_wrappers(), reference)
+        return plan_conversion(self.image, self._sure_region(), self._raw_wrappers(), reference)
 
     def _sure_region(self) -> Region:
         if self._region is None:
@@ -234,7 +242,7 @@ class ElfBinary:
         private = Path(name)
         try:
             with os.fdopen(handle, "r+b") as output:
-                apply_plan(self._image, plan, self._mapping.file.fileno(), output.fileno())
+                apply_plan(self.image, plan, self._mapping.file.fileno(), output.fileno())
                 os.fchmod(output.fileno(), os.fstat(self._mapping.file.fileno()).st_mode & 0o7777)
                 self._verify(private, plan)
                 os.fsync(output.fileno())
@@ -251,7 +259,7 @@ class ElfBinary:
             if written is None:
                 raise ConversionError(self.path, ["the result is no ELF file"])
             with written:
-                issues = list(iter_issues(self._image, written._image, plan, self._raw_wrappers()))
+                issues = list(iter_issues(self.image, written.image, plan, self._raw_wrappers()))
                 if written.reference is None or written.reference.to_bytes() != plan.reference:
                     issues.append("its kpack map does not read back")
         except FormatError as error:
@@ -268,10 +276,10 @@ class ElfBinary:
         return {
             "format": RECORD_FORMAT,
             "size": self.size,
-            "sha256": sha256_of(self._image),
+            "sha256": sha256_of(self.image),
             "host_size": self.size - plan.hole + len(plan.appended),
-            "moved": list_pieces(self._image, plan),
-            "patches": list_patches(self._image, plan),
+            "moved": list_pieces(self.image, plan),
+            "patches": list_patches(self.image, plan),
             "bundles": bundles,
             "warnings": list_warnings(plan),
         }

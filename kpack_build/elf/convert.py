@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import os
+from typing import TYPE_CHECKING
 
-from kpack_build.elf.image import ElfImage
-from kpack_build.elf.plan import ConversionPlan
 from kpack_build.elf.slots import SlotKind
-from kpack_build.runtime._restore import Patch, Piece
+
+if TYPE_CHECKING:
+    from kpack_build.elf.image import ElfImage
+    from kpack_build.elf.plan import ConversionPlan
+    from kpack_build.runtime._restore import Patch, Piece
 
 __all__ = ["apply_plan", "list_patches", "list_pieces", "list_warnings", "sha256_of"]
 
 _WARNINGS = {
     SlotKind.NOTE: (
-        "the place of a PT_NOTE program header was needed: its note (as a rule the build id) stays in its section,"
-        " but tools that read it from memory no longer find it"
+        "the place of a PT_NOTE program header was needed: its note (as a rule the build id) stays in its"
+        " section, but tools that read it from memory no longer find it"
     ),
     SlotKind.MERGE: (
-        "two load segments had to be joined: read-only data of the library is mapped executable, as linkers do"
-        " without -z separate-code"
+        "two load segments had to be joined: read-only data of the library is mapped executable, as linkers"
+        " do without -z separate-code"
     ),
 }
 

@@ -1,21 +1,25 @@
 """Find the HIP wrappers of an ELF file and the device code that they point to.
 
-A wrapper is a record of 24 bytes in the section `.hipFatBinSegment`: magic, version 1, a pointer, a word. "HIPF"
-points to an offload bundle in `.hip_fatbin`, "HIPK" to a MessagePack map. In a file without section headers the
-wrappers are found by their magic, and the device code is what they point to. Bundles are parsed by
-`kpack_build.bundle`; whether the file can be converted is asked in `kpack_build.elf.refusal`.
+A wrapper is a record of 24 bytes in the section `.hipFatBinSegment`: magic, version 1, a pointer, a word.
+"HIPF" points to an offload bundle in `.hip_fatbin`, "HIPK" to a MessagePack map. In a file without section
+headers the wrappers are found by their magic, and the device code is what they point to. Bundles are parsed
+by `kpack_build.bundle`; whether the file can be converted is asked in `kpack_build.elf.refusal`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from kpack_build.elf.constants import Address, FileOffset, SegmentFlag
-from kpack_build.elf.image import ElfImage, SectionHeader
 from kpack_build.elf.relocations import Pointer, find_pointers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kpack_build.elf.image import ElfImage, SectionHeader
 
 __all__ = [
     "BUNDLE_MAGICS",
@@ -37,13 +41,15 @@ REFERENCE_SECTION = ".rocm_kpack_ref"
 HIPF_MAGIC = b"FPIH"
 HIPK_MAGIC = b"HIPK"
 BUNDLE_MAGICS = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"\x10\xff\x10\xad")
-"""What the device code of a HIPF wrapper may begin with; the last one, LLVM's offload binary, is not supported."""
+"""What device code may begin with; the last one, LLVM's offload binary, is recognised and not supported."""
 
 WRAPPER = struct.Struct("<4sIQQ")
 WRAPPER_SIZE = WRAPPER.size
 _VERSION = 1
 _POINTER_FIELD = 8
 _STEP = 8
+_SMALL_MAP = 0x80
+"""MessagePack: the high half of the first byte of a map with up to 15 keys."""
 
 
 class WrapperKind(Enum):
@@ -176,5 +182,4 @@ def _is_plausible(image: ElfImage, wrapper: RawWrapper) -> bool:
     head = bytes(image.data[offset : offset + 32])
     if wrapper.kind is WrapperKind.HIPF:
         return head.startswith(BUNDLE_MAGICS)
-    # A MessagePack map of a few keys begins with 0x80 to 0x8f.
-    return bool(head) and head[0] & 0xF0 == 0x80
+    return bool(head) and head[0] & 0xF0 == _SMALL_MAP

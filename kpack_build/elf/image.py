@@ -8,10 +8,9 @@ content is interpreted beyond the dynamic table and the strings it names.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kpack_build.elf.constants import (
     EHDR,
@@ -30,11 +29,16 @@ from kpack_build.elf.constants import (
 )
 from kpack_build.errors import FormatError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
 __all__ = ["ElfHeader", "ElfImage", "ProgramHeader", "SectionHeader", "is_host_elf", "parse_image"]
 
 _CLASS_64 = 2
 _LITTLE_ENDIAN = 1
 _IDENT_VERSION = 1
+_MACHINE_END = 20
 _PN_XNUM = 0xFFFF
 _DF_1_PIE = 0x08000000
 
@@ -227,7 +231,7 @@ class ElfImage:
 
     @property
     def is_executable(self) -> bool:
-        """Whether it is a program, static ones included (a library may have an interpreter, too: libc has)."""
+        """Whether it is a program, static ones included; a library with an interpreter counts as one."""
         flags = self.dynamic_value(DynamicTag.FLAGS_1) or 0
         return (
             self.header.type is ElfType.EXEC
@@ -273,9 +277,11 @@ class ElfImage:
 
 
 def is_host_elf(data: memoryview) -> bool:
-    """Tell whether bytes start like a 64-bit little-endian ELF program or library of a host that HIP runs on."""
-    head = bytes(data[:20])
-    if len(head) < 20 or head[:4] != ELF_MAGIC or head[4] != _CLASS_64 or head[5] != _LITTLE_ENDIAN:
+    """Tell whether bytes start like a 64-bit little-endian program or library of a host that HIP runs on."""
+    head = bytes(data[:_MACHINE_END])
+    if len(head) < _MACHINE_END or head[:4] != ELF_MAGIC:
+        return False
+    if head[4] != _CLASS_64 or head[5] != _LITTLE_ENDIAN:
         return False
     kind, machine = int.from_bytes(head[16:18], "little"), int.from_bytes(head[18:20], "little")
     return kind in tuple(ElfType) and machine in tuple(Machine)

@@ -8,8 +8,8 @@ A plan lists every byte that it changes; `kpack_build.elf.convert` applies it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from kpack_build.elf.constants import PHDR, Address, FileOffset, SectionType, SegmentType
 from kpack_build.elf.fatbin import HIPK_MAGIC, REFERENCE_SECTION, RawWrapper
@@ -17,6 +17,9 @@ from kpack_build.elf.image import ElfImage, ProgramHeader, SectionHeader
 from kpack_build.elf.relocations import PointerKind
 from kpack_build.elf.slots import SlotKind, iter_slots
 from kpack_build.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["ConversionPlan", "Region", "Write", "largest_alignment", "plan_conversion"]
 
@@ -32,7 +35,14 @@ _INDEX_FIELD = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """The device code: its place in the file and in memory, its size in bytes, and its section if there is one."""
+    """The device code.
+
+    Attributes:
+        offset: Its place in the file.
+        address: Its place in memory.
+        size: Its size in bytes.
+        section: Its section, if the file has section headers.
+    """
 
     offset: FileOffset
     address: Address

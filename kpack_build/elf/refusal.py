@@ -1,20 +1,24 @@
 """Say why an ELF file with device code has to stay as it is.
 
-Nothing may be lost: every byte of the device code has to belong to a bundle that some wrapper points to, every
-wrapper has to be understood, and nothing else of the file may use the device code's bytes. And the file itself
-has to be sound, so that a fault that was there before is not blamed on the conversion.
+Nothing may be lost: every byte of the device code has to belong to a bundle that some wrapper points to,
+every wrapper has to be understood, and nothing else of the file may use the device code's bytes. And the
+file itself has to be sound, so that a fault that was there before is not blamed on the conversion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from kpack_build.bundle import Bundle, BundleEncoding, EntryKind
+from kpack_build.bundle import Bundle, BundleEncoding, EntryKind, plain_header
 from kpack_build.elf.constants import EHDR, PHDR, DynamicTag, SegmentFlag, SegmentType
-from kpack_build.elf.fatbin import DeviceCode, WrapperKind, WRAPPER_SIZE
-from kpack_build.elf.image import ElfImage
-from kpack_build.elf.plan import Region
+from kpack_build.elf.fatbin import WRAPPER_SIZE, DeviceCode, WrapperKind
 from kpack_build.elf.relocations import iter_pointers_into, iter_touched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kpack_build.elf.image import ElfImage
+    from kpack_build.elf.plan import Region
 
 __all__ = ["bundle_refusals", "layout_faults", "region_refusals", "wrapper_refusals"]
 
@@ -34,14 +38,29 @@ def layout_faults(image: ElfImage) -> Iterator[str]:
     """Iterate over the faults of a file's segments: what makes loaders refuse it or crash.
 
     The rules are the gABI's ("Program Header") and those of glibc's `_dl_map_segments`; two come from what
-    tools did to libraries in the wild: a program header table whose address is not where it is mapped, and load
-    segments that overlap.
+    tools did to libraries in the wild: a program header table whose address is not where it is mapped, and
+    load segments that overlap.
     """
+    yield from _load_faults(image)
+    yield from _table_faults(image)
+    for segment in image.segments:
+        if segment.type in (SegmentType.LOAD, SegmentType.NULL) or not segment.filesz:
+            continue
+        if image.offset_of(segment.vaddr, segment.filesz) not in (None, segment.offset):
+            yield f"the segment of type {segment.type:#x} is mapped from elsewhere than {segment.offset:#x}"
+    for section in image.sections:
+        if section.is_alloc and section.file_size and image.offset_of(section.address) != section.offset:
+            yield f"section {section.name} is not mapped where it says"
+
+
+def _load_faults(image: ElfImage) -> Iterator[str]:
     behind = 0
     for load in image.loads:
         name = f"the load segment at {load.vaddr:#x}"
-        if load.align > 1 and (load.align & (load.align - 1) or (load.vaddr - load.offset) % load.align):
-            yield f"{name} is not aligned: its address and file offset {load.offset:#x} differ modulo {load.align:#x}"
+        if load.align > 1 and load.align & (load.align - 1):
+            yield f"{name} has the alignment {load.align:#x}, which is no power of two"
+        elif load.align > 1 and (load.vaddr - load.offset) % load.align:
+            yield f"{name} and its file offset {load.offset:#x} differ modulo its alignment {load.align:#x}"
         if load.end > image.size:
             yield f"{name} ends behind the end of the file"
         if load.filesz > load.memsz:
@@ -49,26 +68,17 @@ def layout_faults(image: ElfImage) -> Iterator[str]:
         if load.vaddr < behind:
             yield f"{name} overlaps the one before, or comes before it"
         behind = load.vend
-    for segment in image.segments:
-        if segment.type in (SegmentType.LOAD, SegmentType.NULL) or not segment.filesz:
-            continue
-        if image.offset_of(segment.vaddr, segment.filesz) not in (None, segment.offset):
-            yield f"the segment of type {segment.type:#x} is mapped from elsewhere than {segment.offset:#x}"
+
+
+def _table_faults(image: ElfImage) -> Iterator[str]:
     for table in image.segments_of(SegmentType.PHDR):
         if table.offset != image.header.phoff or image.offset_of(table.vaddr, table.filesz) != table.offset:
             yield "the program header table is not where PT_PHDR says"
-        elif (
-            image.segments_of(SegmentType.INTERP)
-            and table.vaddr - table.offset != image.loads[0].vaddr - image.loads[0].offset
+        elif image.segments_of(SegmentType.INTERP) and (
+            table.vaddr - table.offset != image.loads[0].vaddr - image.loads[0].offset
         ):
-            yield "the program header table's address is not its file offset, which old kernels rely on"
-    for section in image.sections:
-        if section.is_alloc and section.file_size and not _is_mapped(image, section.address, section.offset):
-            yield f"section {section.name} is not mapped where it says"
-
-
-def _is_mapped(image: ElfImage, address: int, offset: int) -> bool:
-    return image.offset_of(address) == offset
+            # Kernels before 5.18 take the first segment's bias for the table's (known from EL8).
+            yield "the program header table is not where old kernels look for it"
 
 
 def wrapper_refusals(image: ElfImage, code: DeviceCode) -> Iterator[str]:
@@ -160,6 +170,8 @@ def bundle_refusals(image: ElfImage, region: Region, bundles: Sequence[Bundle]) 
             if entry.kind is EntryKind.OTHER:
                 yield f"the entry {entry.id!r} of bundle {number} is no code object of a gfx target"
         if bundle.encoding is BundleEncoding.PLAIN:
+            if bundle.stored[: bundle.header_size] != plain_header(bundle.entries):
+                yield f"the header of bundle {number} could not be made again"
             with bundle.open_decoded() as decoded:
                 for offset, length in decoded.unaccounted()[:1]:
                     yield f"{length} bytes at {offset:#x} of bundle {number} belong to no entry"

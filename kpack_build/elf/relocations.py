@@ -1,16 +1,17 @@
 """Read the dynamic relocations that give pointers their values.
 
-A pointer in a shared library is a word that the loader fills in: by a RELA entry (its value is the addend, or a
-symbol's value plus the addend), or by RELR (the word in the file is the value). In a program that is not
-position independent the word itself is the pointer. Follows the gABI ("Relocation", RELR proposal of 2018)
-and the psABI supplements for the numbers. REL tables, which neither x86-64 nor AArch64 uses, are not read.
+A pointer in a shared library is a word that the loader fills in: by a RELA entry (its value is the addend,
+or a symbol's value plus the addend), or by RELR (the word in the file is the value). In a program that is
+not position independent the word itself is the pointer. Follows the gABI ("Relocation", RELR proposal of
+2018) and the psABI supplements for the numbers. REL tables, which neither x86-64 nor AArch64 uses, are not
+read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from kpack_build.elf.constants import (
     RELA,
@@ -21,8 +22,12 @@ from kpack_build.elf.constants import (
     ElfType,
     FileOffset,
 )
-from kpack_build.elf.image import ElfImage
 from kpack_build.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kpack_build.elf.image import ElfImage
 
 __all__ = ["Pointer", "PointerKind", "find_pointers", "iter_pointers_into", "iter_touched"]
 

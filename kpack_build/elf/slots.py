@@ -1,21 +1,26 @@
 """Find room for one more program header without moving the table.
 
-A table that moves is what breaks: GNU strip and old patchelf damage such files, and kernels of EL8 compute the
-table's address from its file offset. So the new entry takes a place that can be spared. In order of what is
-lost: an unused entry; free room behind the table; a PT_NOTE that repeats PT_GNU_PROPERTY; PT_PHDR in a library
-(loaders read it in programs only); another PT_NOTE (the note stays in its section, but debuggers and profilers
-no longer find it in memory); and last, a read-only load segment that is joined with the executable one behind
-it, as linkers laid files out before `-z separate-code`. PT_GNU_STACK is never taken.
+A table that moves is what breaks: GNU strip and old patchelf damage such files, and kernels of EL8 compute
+the table's address from its file offset. So the new entry takes a place that can be spared. In order of
+what is lost: an unused entry; free room behind the table; a PT_NOTE that repeats PT_GNU_PROPERTY; PT_PHDR
+in a library (loaders read it in programs only); another PT_NOTE (the note stays in its section, but
+debuggers and profilers no longer find it in memory); and last, a read-only load segment that is joined with
+the executable one behind it, as linkers laid files out before `-z separate-code`. PT_GNU_STACK is never
+taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from kpack_build.elf.constants import EHDR, PHDR, SegmentFlag, SegmentType
-from kpack_build.elf.image import ElfImage, ProgramHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kpack_build.elf.image import ElfImage, ProgramHeader
 
 __all__ = ["Slot", "SlotKind", "iter_slots"]
 
@@ -115,7 +120,7 @@ def _has_room(image: ElfImage) -> bool:
 
 
 def _merged(image: ElfImage) -> Iterator[tuple[ProgramHeader, ...]]:
-    """Iterate over tables in which two neighbouring load segments, neither writable, are one; smallest first."""
+    """Iterate over tables in which two neighbours, neither of them writable, are joined; smallest first."""
     pairs = []
     for first, second in zip(image.loads, image.loads[1:], strict=False):
         writable = (first.flags | second.flags) & SegmentFlag.WRITE

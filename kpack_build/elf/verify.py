@@ -1,21 +1,26 @@
 """Hold a converted ELF file against its original, from the bytes of both.
 
-What was planned is not trusted: the converted file is parsed anew, and every kept address of the original has to
-be mapped to the same bytes with the same rights, except for the bytes that the plan lists. Only kept bytes are
-read. All issues are collected.
+What was planned is not trusted: the converted file is parsed anew, and every kept address of the original
+has to be mapped to the same bytes with the same rights, except for the bytes that the plan lists. Only kept
+bytes are read. All issues are collected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kpack_build.elf.constants import SegmentFlag
 from kpack_build.elf.fatbin import REFERENCE_SECTION, RawWrapper, WrapperKind, find_device_code
-from kpack_build.elf.image import ElfImage, ProgramHeader, SectionHeader
-from kpack_build.elf.plan import ConversionPlan, Region, Write
 from kpack_build.elf.refusal import layout_faults
 from kpack_build.elf.relocations import iter_pointers_into
 from kpack_build.elf.slots import SlotKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kpack_build.elf.image import ElfImage, ProgramHeader, SectionHeader
+    from kpack_build.elf.plan import ConversionPlan, Region, Write
 
 __all__ = ["iter_issues"]
 
@@ -50,6 +55,7 @@ def iter_issues(
 
 
 def _segment_issues(before: ElfImage, after: ElfImage, plan: ConversionPlan) -> Iterator[str]:
+    content = _Comparison(before=before.data, after=after.data, writes=plan.writes)
     for load in before.loads:
         for start, end in _kept_parts(load, plan.region):
             address = load.vaddr + start - load.offset
@@ -57,7 +63,7 @@ def _segment_issues(before: ElfImage, after: ElfImage, plan: ConversionPlan) -> 
             if offset is None:
                 yield f"the bytes at address {address:#x} are no longer mapped"
                 continue
-            if not _same(before, start, after, offset, end - start, plan.writes):
+            if not content.same(start, offset, end - start):
                 yield f"the bytes at address {address:#x} changed"
         if not _same_rights(load, after, plan):
             yield f"the memory of the load segment at {load.vaddr:#x} changed"
@@ -95,6 +101,7 @@ def _section_issues(before: ElfImage, after: ElfImage, plan: ConversionPlan) -> 
     if len(before.sections) != len(after.sections):
         yield "its section headers changed in number"
         return
+    content = _Comparison(before=before.data, after=after.data, writes=plan.writes)
     names = before.names_section
     for old, new in zip(before.sections, after.sections, strict=True):
         if plan.region.section is not None and old.index == plan.region.section.index:
@@ -106,9 +113,7 @@ def _section_issues(before: ElfImage, after: ElfImage, plan: ConversionPlan) -> 
             continue
         if _shape(old) != _shape(new):
             yield f"the header of section {old.name} changed"
-        elif not old.is_alloc and not _same(
-            before, old.offset, after, new.offset, old.file_size, plan.writes
-        ):
+        elif not old.is_alloc and not content.same(old.offset, new.offset, old.file_size):
             yield f"section {old.name} changed"
 
 
@@ -140,26 +145,30 @@ def _wrapper_issues(after: ElfImage, plan: ConversionPlan, wrappers: Sequence[Ra
         yield "the kpack map is not where the wrappers point"
 
 
-def _same(
-    before: ElfImage, start: int, after: ElfImage, other: int, length: int, writes: Sequence[Write]
-) -> bool:
-    """Tell whether two ranges hold the same bytes, the planned writes aside."""
-    position, end = start, start + length
-    shift = other - start
-    for write in writes:
-        if write.end <= position or write.offset >= end:
-            continue
-        if not _equal(before, position, after, shift, max(write.offset, position)):
-            return False
-        position = min(write.end, end)
-    return _equal(before, position, after, shift, end)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """The bytes of both files, and what may differ."""
 
+    before: memoryview
+    after: memoryview
+    writes: Sequence[Write]
 
-def _equal(before: ElfImage, position: int, after: ElfImage, shift: int, end: int) -> bool:
-    """Compare up to `end`; as bytes objects, because views are compared item by item."""
-    while position < end:
-        stop = min(position + _CHUNK, end)
-        if bytes(before.data[position:stop]) != bytes(after.data[position + shift : stop + shift]):
-            return False
-        position = stop
-    return True
+    def same(self, start: int, other: int, length: int) -> bool:
+        """Tell whether a range of the original and one of the other file are equal, the writes aside."""
+        position, end, shift = start, start + length, other - start
+        for write in self.writes:
+            if write.end <= position or write.offset >= end:
+                continue
+            if not self._equal(position, max(write.offset, position), shift):
+                return False
+            position = min(write.end, end)
+        return self._equal(position, end, shift)
+
+    def _equal(self, position: int, end: int, shift: int) -> bool:
+        """Compare as bytes objects, because views are compared item by item."""
+        while position < end:
+            stop = min(position + _CHUNK, end)
+            if bytes(self.before[position:stop]) != bytes(self.after[position + shift : stop + shift]):
+                return False
+            position = stop
+        return True

@@ -1,11 +1,12 @@
 """Make a fat (HIPF) binary from a converted (HIPK) one, its restore record, and the code objects.
 
-This is the whole of the way back, for the tool and for the import-time loader, which is why it stands alone:
-standard library only, Python 3.8 syntax, imports nothing of the project. Because a conversion changes no
-address, the way back is short: the kept bytes go to where they were, the overwritten ones get their old values,
-and bundles are written where the wrappers point. With all entries the result is the original, bit for bit; with
-a choice of entries each bundle is a smaller one in the same place. Files are written beside their destination
-and renamed. What the record holds is described by `ConversionRecord`; `kpack_build.elf` makes it.
+This is the whole of the way back, for the tool and for the import-time loader, which is why it stands
+alone: standard library only, Python 3.8 syntax, imports nothing of the project. Because a conversion
+changes no address, the way back is short: the kept bytes go to where they were, the overwritten ones get
+their old values, and bundles are written where the wrappers point. With all entries the result is the
+original, bit for bit; with a choice of entries each bundle is a smaller one in the same place. Files are
+written beside their destination and renamed. What the record holds is described by `ConversionRecord`;
+`kpack_build.elf` makes it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ import stat
 import struct
 import tempfile
 import zlib
-from typing import BinaryIO, Callable, List, Optional, TypedDict, Union
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+    Fetch = Callable[[int], bytes | bytearray | memoryview]
 
 __all__ = [
     "RECORD_FORMAT",
@@ -40,9 +47,6 @@ ENTRY_ALIGNMENT = 4096
 _CHUNK = 1 << 20
 _CCOB_HEADERS = {1: "<IQ", 2: "<IIQ", 3: "<QQQ"}
 _CCOB_ZLIB = 0
-
-Buffer = Union[bytes, bytearray, memoryview]
-Fetch = Callable[[int], Buffer]
 
 
 class RestoreError(Exception):
@@ -73,7 +77,7 @@ class EntryRecord(TypedDict):
     id: str
     offset: int
     size: int
-    object: Optional[int]
+    object: int | None
 
 
 class CcobRecord(TypedDict):
@@ -84,7 +88,7 @@ class CcobRecord(TypedDict):
 
     version: int
     method: int
-    level: Optional[int]
+    level: int | None
 
 
 class BundleRecord(TypedDict):
@@ -93,8 +97,8 @@ class BundleRecord(TypedDict):
     offset: int
     room: int
     decoded_size: int
-    entries: List[EntryRecord]
-    ccob: Optional[CcobRecord]
+    entries: list[EntryRecord]
+    ccob: CcobRecord | None
 
 
 class ConversionRecord(TypedDict):
@@ -107,16 +111,13 @@ class ConversionRecord(TypedDict):
     size: int
     sha256: str
     host_size: int
-    moved: List[Piece]
-    patches: List[Patch]
-    bundles: List[BundleRecord]
-    warnings: List[str]
+    moved: list[Piece]
+    patches: list[Patch]
+    bundles: list[BundleRecord]
+    warnings: list[str]
 
 
-Encode = Callable[[bytes, CcobRecord, int], Optional[bytes]]
-
-
-def pack_bundle_header(entries: List[EntryRecord]) -> bytes:
+def pack_bundle_header(entries: list[EntryRecord]) -> bytes:
     """Return the table at the start of an uncompressed bundle (LLVM, clang-offload-bundler)."""
     parts = [BUNDLE_MAGIC, struct.pack("<Q", len(entries))]
     for entry in entries:
@@ -125,7 +126,7 @@ def pack_bundle_header(entries: List[EntryRecord]) -> bytes:
     return b"".join(parts)
 
 
-def join_bundle(entries: List[EntryRecord], fetch: Fetch, size: int = 0) -> bytes:
+def join_bundle(entries: list[EntryRecord], fetch: Fetch, size: int = 0) -> bytes:
     """Return a whole uncompressed bundle.
 
     Args:
@@ -152,13 +153,17 @@ def pack_ccob(plain: bytes, version: int, method: int, payload: bytes) -> bytes:
     return struct.pack("<4sHH", b"CCOB", version, method) + struct.pack(layout, *fields) + payload
 
 
-def _fetched(entry: EntryRecord, fetch: Fetch) -> Buffer:
+def _fetched(entry: EntryRecord, fetch: Fetch) -> bytes | bytearray | memoryview:
     if entry["object"] is None:
         raise RestoreError(f"the code object of {entry['id']} was not kept")
     data = fetch(entry["object"])
     if len(data) != entry["size"]:
         raise RestoreError(f"the code object of {entry['id']} has {len(data)} bytes, not {entry['size']}")
     return data
+
+
+if TYPE_CHECKING:
+    Encode = Callable[[bytes, CcobRecord, int], "bytes | None"]
 
 
 class FatWriter:
@@ -168,16 +173,16 @@ class FatWriter:
         record: The restore record.
         fetch: Returns a code object by its number.
         keep: Tells by an entry's id whether it is wanted; None makes the original again.
-        encode: Compresses an uncompressed bundle: gets its bytes, what the original was, and the largest size;
-            returns None where that cannot be met. Without it zlib is tried.
+        encode: Compresses an uncompressed bundle: gets its bytes, what the original was, and the
+            largest size; returns None where that cannot be met. Without it zlib is tried.
     """
 
     def __init__(
         self,
         record: ConversionRecord,
         fetch: Fetch,
-        keep: Optional[Callable[[str], bool]] = None,
-        encode: Optional[Encode] = None,
+        keep: Callable[[str], bool] | None = None,
+        encode: Encode | None = None,
     ) -> None:
         if record["format"] != RECORD_FORMAT:
             raise RestoreError(f"the restore record has the unknown format {record['format']}")
@@ -194,9 +199,7 @@ class FatWriter:
             bundle["ccob"] is None or bundle["ccob"]["level"] is not None for bundle in bundles
         )
 
-    def write(
-        self, host: Union[str, "os.PathLike[str]"], destination: Union[str, "os.PathLike[str]"]
-    ) -> None:
+    def write(self, host: str | os.PathLike[str], destination: str | os.PathLike[str]) -> None:
         """Write the fat binary.
 
         Args:
@@ -251,7 +254,7 @@ class FatWriter:
         output.seek(bundle["offset"])
         output.write(encoded)
 
-    def _write_plain(self, bundle: BundleRecord, entries: List[EntryRecord], output: BinaryIO) -> None:
+    def _write_plain(self, bundle: BundleRecord, entries: list[EntryRecord], output: BinaryIO) -> None:
         if _extent(entries) > bundle["room"]:
             raise RestoreError(f"the bundle at {bundle['offset']:#x} does not fit into its place")
         output.seek(bundle["offset"])
@@ -261,12 +264,12 @@ class FatWriter:
                 output.seek(bundle["offset"] + entry["offset"])
                 output.write(_fetched(entry, self._fetch))
 
-    def _encoded(self, bundle: BundleRecord, ccob: CcobRecord, plain: bytes) -> Optional[bytes]:
+    def _encoded(self, bundle: BundleRecord, ccob: CcobRecord, plain: bytes) -> bytes | None:
         if self._encode is not None:
             return self._encode(plain, ccob, bundle["room"])
         return pack_ccob(plain, ccob["version"], _CCOB_ZLIB, zlib.compress(plain, 9))
 
-    def _chosen(self, bundle: BundleRecord) -> List[EntryRecord]:
+    def _chosen(self, bundle: BundleRecord) -> list[EntryRecord]:
         """Return the wanted entries; if some are left out, laid out anew."""
         if self._keep is None:
             return bundle["entries"]
@@ -277,7 +280,7 @@ class FatWriter:
             if not entry["size"] or (entry["object"] is not None and keep(entry["id"]))
         ]
         position = len(pack_bundle_header(chosen))
-        moved: List[EntryRecord] = []
+        moved: list[EntryRecord] = []
         for entry in chosen:
             position = -(-position // ENTRY_ALIGNMENT) * ENTRY_ALIGNMENT
             moved.append(
@@ -287,7 +290,7 @@ class FatWriter:
         return moved
 
 
-def _extent(entries: List[EntryRecord]) -> int:
+def _extent(entries: list[EntryRecord]) -> int:
     """Return the size of an uncompressed bundle in bytes."""
     return max(
         [
