@@ -1,0 +1,122 @@
+"""The sample builds in each of its ways, and computes the same wherever it is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fat import read_fat_binary
+from tests.fixtures.build import llvm_tool
+from tests.hip import HipRuntime, run_hip_command
+from tests.sample import BINARIES, SAMPLE, SampleBuild, build_sample, install_sample
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.hip import HipResult
+
+__all__: list[str] = []
+
+TARGETS = ("gfx90a", "gfx1100")
+PROGRAM = textwrap.dedent(
+    """
+    import kpack_sample
+    print(kpack_sample.backend(), kpack_sample.devices())
+    print(kpack_sample.axpy(2.0, [1, 2, 3], [10, 20, 30]))
+    print(kpack_sample.multiply([1, 2, 3, 4], [5, 6, 7, 8], 2))
+    print(kpack_sample.polynomial([1, 0, 2], [0, 1, 2]))
+    """
+)
+ANSWERS = ["[12.0, 24.0, 36.0]", "[19.0, 22.0, 43.0, 50.0]", "[1.0, 3.0, 9.0]"]
+KERNELS = {"sample_axpy_kernel", "sample_multiply_kernel", "sample_polynomial_kernel"}
+
+
+@pytest.fixture(scope="module", params=["clang", "prebuilt"])
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if request.param == "clang":
+        llvm_tool("clang++")
+    build = SampleBuild(packed=False, targets=TARGETS, compiler=request.param)
+    wheel = build_sample(build, tmp_path_factory.mktemp("wheel"))
+    return install_sample(wheel, tmp_path_factory.mktemp("site"))
+
+
+def run(site: Path, runtime: HipRuntime, program: str = PROGRAM) -> HipResult:
+    return run_hip_command(
+        [sys.executable, "-c", program], runtime=runtime, environment={"PYTHONPATH": str(site)}
+    )
+
+
+@pytest.mark.rocm
+@pytest.mark.parametrize(
+    ("runtime", "backend"),
+    [
+        (HipRuntime.NONE, "python 0"),
+        (HipRuntime.STUB, "cpu 0"),
+        (HipRuntime.FAT_ONLY, "cpu 0"),
+        (HipRuntime.KPACK, "cpu 0"),
+    ],
+)
+def test_it_computes_everywhere(installed: Path, runtime: HipRuntime, backend: str) -> None:
+    result = run(installed, runtime)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [backend, *ANSWERS]
+
+
+@pytest.mark.rocm
+@pytest.mark.parametrize("runtime", [HipRuntime.FAT_ONLY, HipRuntime.KPACK])
+def test_it_registers_with_a_runtime(installed: Path, runtime: HipRuntime) -> None:
+    result = run(installed, runtime)
+    places = [registration.path.relative_to(installed).as_posix() for registration in result.registrations]
+    assert {place: places.count(place) for place in places} == BINARIES
+    assert all(registration.accepted for registration in result.registrations)
+    assert {name for registration in result.registrations for name in registration.functions} == KERNELS
+
+
+def test_its_binaries_hold_the_targets(installed: Path) -> None:
+    for name, count in BINARIES.items():
+        wrappers = read_fat_binary(installed / name)
+        assert [set(wrapper.code_objects) for wrapper in wrappers] == [set(TARGETS)] * count
+
+
+@pytest.mark.rocm
+@pytest.mark.parametrize(
+    "call",
+    ["axpy(1.0, [1], [1, 2])", "multiply([1], [1], 2)", "polynomial([], [1])", "axpy(1.0, ['x'], [1])"],
+)
+@pytest.mark.parametrize("runtime", [HipRuntime.NONE, HipRuntime.STUB])
+def test_wrong_arguments_raise(installed: Path, runtime: HipRuntime, call: str) -> None:
+    program = (
+        f"import kpack_sample\ntry: kpack_sample.{call}\nexcept (TypeError, ValueError): print('raised')"
+    )
+    assert run(installed, runtime, program).stdout == "raised\n"
+
+
+@pytest.mark.clang
+def test_hipcc_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, hipcc = tmp_path / "log", tmp_path / "bin" / "hipcc"
+    hipcc.parent.mkdir()
+    # hipcc is a front end to clang; here it is one that also says that it was called.
+    hipcc.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {llvm_tool("clang++")} "$@"\n', encoding="ascii")
+    hipcc.chmod(0o755)
+    monkeypatch.setenv("HIPCC", str(hipcc))
+    wheel = build_sample(SampleBuild(packed=False, targets=("gfx1201",)), tmp_path / "wheel")
+    site = install_sample(wheel, tmp_path / "site")
+    assert len(log.read_text().splitlines()) == sum(BINARIES.values())
+    assert [set(wrapper.code_objects) for wrapper in read_fat_binary(site / next(iter(BINARIES)))] == [
+        {"gfx1201"}
+    ]
+
+
+def test_prebuilt_code_is_what_the_sources_give() -> None:
+    version = subprocess.run(
+        [llvm_tool("clang++"), "--version"], capture_output=True, text=True, check=True
+    ).stdout
+    if "22.1.8" not in version:
+        pytest.skip(f"the prebuilt code objects were made by clang 22.1.8, this is {version.splitlines()[0]}")
+    script = SAMPLE / "prebuilt" / "build.py"
+    result = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
