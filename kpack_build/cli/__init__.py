@@ -1,1 +1,160 @@
-"""Placeholder."""
+"""The command line: `kpack-build COMMAND …`, one thin module for each command.
+
+A module of a command parses its options, calls the library, and shows what it gives back. Only the named
+command's module is imported, so that `--help` and short commands start quickly. Exit codes: 0 done, 1
+failed, 2 wrong use; 130 interrupted, 141 nobody reads the output any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, TextIO, cast
+
+import kpack_build
+from kpack_build.cli.command import CommandModule, ExitCode, UsageError, add_common_options
+from kpack_build.cli.output import Console, OutputOptions
+from kpack_build.errors import KpackError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["COMMANDS", "build_parser", "main"]
+
+COMMANDS = {
+    "pack": "move a wheel's device code into per-family archives inside it",
+    "inspect": "show what is in a wheel, library, archive, code object or folder",
+    "extract": "write code objects to files",
+    "verify": "check a packed wheel, alone or against the fat one",
+    "restore": "give back the fat wheel that was packed",
+}
+
+_DESCRIPTION = """\
+Build wheels whose HIP device code lies in per-family ROCm .kpack archives, look into them, check them, and
+turn them back. A wheel is given as its .whl file or as the folder of its unpacked files; sources are never
+changed."""
+
+_EPILOG = """\
+examples:
+  kpack-build inspect dist/foo-1.0-cp311-cp311-linux_x86_64.whl
+  kpack-build pack dist/foo-1.0-cp311-cp311-linux_x86_64.whl -o packed
+  kpack-build verify packed/foo-1.0-cp311-cp311-linux_x86_64.whl
+
+`kpack-build COMMAND --help` explains a command. Exit codes: 0 done, 1 failed, 2 wrong use."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: The arguments; those of the process where it is left out.
+
+    Returns:
+        The exit code. Wrong options and `--help` leave through `SystemExit`, as `argparse` does.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    _show_any_name(sys.stdout, sys.stderr)
+    try:
+        try:
+            return _main(words)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_stdout()
+        return ExitCode.BROKEN_PIPE
+    except KeyboardInterrupt:
+        print("kpack-build: interrupted, nothing was left half-written", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+
+
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser; of the commands, those among the words have their options.
+
+    Args:
+        words: The arguments that are going to be parsed.
+    """
+    parser = argparse.ArgumentParser(
+        prog="kpack-build",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"kpack-build {kpack_build.__version__}")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        if name in words:
+            _add_command(commands, name, summary)
+        else:
+            commands.add_parser(name, help=summary)
+    return parser
+
+
+def _add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+) -> None:
+    module = _load(name)
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=module.DESCRIPTION,
+        epilog=f"examples:\n{module.EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_options(parser)
+    add_common_options(parser)
+    parser.set_defaults(parser=parser)
+
+
+def _load(name: str) -> CommandModule:
+    return cast("CommandModule", importlib.import_module(f"kpack_build.cli.{name}"))
+
+
+def _main(words: Sequence[str]) -> int:
+    arguments = build_parser(words).parse_args(words)
+    options = OutputOptions(json=arguments.json, quiet=arguments.quiet, debug=arguments.debug)
+    with Console(options) as console:
+        try:
+            return _load(arguments.command).run(arguments, console)
+        except UsageError as error:
+            arguments.parser.error(str(error))
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge of the program: each becomes one line and a code
+            return _failed(error, console)
+
+
+def _failed(error: Exception, console: Console) -> int:
+    """Tell about an error in one line, and to scripts as JSON."""
+    if console.options.debug:
+        traceback.print_exception(error)
+    console.result({"error": {"type": type(error).__name__, "message": _sentence(error)}})
+    console.error(_sentence(error))
+    return ExitCode.FAILED
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, KpackError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        return f"{place}{error.strerror} (check the path, its permissions and the space on the disk)"
+    return f"unexpected {type(error).__name__}: {error} (run again with --debug and report what it shows)"
+
+
+def _show_any_name(*streams: TextIO) -> None:
+    """Let a name that the terminal's encoding lacks be shown as an escape instead of failing."""
+    for stream in streams:
+        with contextlib.suppress(AttributeError):  # a stream of another kind, put there by a caller
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
+
+
+def _drop_stdout() -> None:
+    """Send what is still buffered to nowhere: the interpreter would fail to write it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

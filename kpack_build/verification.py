@@ -1,0 +1,391 @@
+"""Check a packed wheel: does every GPU that it has code for get the right code object?
+
+Each wrapper and each target that its index answers is looked up as ROCm's reader does it, from the binary's
+own map to the bytes of the code object, which must be for that target and have the index's SHA-256. For
+every state that a GPU of a listed processor can have, the search must end with the object that HIP would
+choose from the fat binary. Archives, RECORD and the layout of converted binaries are checked too. Binaries
+that other tools converted are held to what can be known without an index. All faults are collected; nothing
+is changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import posixpath
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from kpack_build.codeobject import parse_code_object
+from kpack_build.elf.image import parse_image
+from kpack_build.elf.refusal import layout_faults
+from kpack_build.errors import FormatError, KpackError, TargetError, VerificationError
+from kpack_build.filesets import FoundFile, WheelFiles, map_file
+from kpack_build.hostbinary import BinaryState, open_host_binary
+from kpack_build.index import parse_index
+from kpack_build.kernelsearch import Search, Shelf
+from kpack_build.layout import ARCHIVE_FOLDER, find_home, toc_key
+from kpack_build.magic import FileKind, detect
+from kpack_build.targets import TargetId, feature_states, hip_choice
+from kpack_build.wheel import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from kpack_build.extraction import Progress
+    from kpack_build.hostbinary import HostBinary, KpackReference
+    from kpack_build.index import ArchiveRow, BinaryRow, CodeObjectRow, Index
+    from kpack_build.kernelsearch import Answer, OpenArchive
+    from kpack_build.report import JSONValue
+
+__all__ = ["Counts", "Fault", "PackedWheel", "Verification", "verify"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that is wrong: the member of the wheel that it is about, and a clause that says what."""
+
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """What was checked.
+
+    Attributes:
+        files: Members of the wheel.
+        archives: Archives.
+        binaries: Converted binaries.
+        wrappers: Their wrappers.
+        code_objects: Stored code objects, each once.
+        answers: Look-ups of a wrapper under a listed target.
+        gpus: Look-ups of a wrapper for a state of a GPU.
+        compared: Code objects of the fat wheel that were compared.
+    """
+
+    files: int = 0
+    archives: int = 0
+    binaries: int = 0
+    wrappers: int = 0
+    code_objects: int = 0
+    answers: int = 0
+    gpus: int = 0
+    compared: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The result: what was checked, what is wrong, and what is worth knowing."""
+
+    path: Path
+    counts: Counts
+    faults: tuple[Fault, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults
+
+    def raise_for_faults(self) -> None:
+        """Raise `VerificationError` with all faults, if there are any."""
+        if self.faults:
+            raise VerificationError(self.path, [str(fault) for fault in self.faults])
+
+    def to_json(self) -> JSONValue:
+        """Return the result as JSON values."""
+        return cast("JSONValue", {"sound": self.is_sound, **dataclasses.asdict(self), "path": str(self.path)})
+
+
+def verify(
+    source: Path,
+    *,
+    against: Path | None = None,
+    targets: frozenset[str] | None = None,
+    progress: Progress,
+) -> Verification:
+    """Check a packed wheel, or its unpacked tree.
+
+    Args:
+        source: The wheel.
+        against: The fat wheel that it was made from: each of its code objects must come back byte for byte.
+        targets: Processors and target ids that are expected of the fat wheel; None for all.
+        progress: Is told how far the work is, in bytes.
+
+    Raises:
+        WheelError: The source (or the fat wheel) is no wheel.
+        OSError: Something cannot be read.
+    """
+    with open_wheel(source) as contents, Shelf() as shelf:
+        packed = PackedWheel(WheelFiles(contents), shelf)
+        _check_record(packed)
+        progress.start("verifying archives", sum(row["size"] for _, row in packed.archive_rows()))
+        for index_path, index in packed.indexes.items():
+            _IndexCheck(packed, index_path, index).run(progress)
+        progress.finish()
+        for name in packed.binaries:
+            _check_binary(packed, name)
+        if against is not None:
+            from kpack_build.comparison import compare  # noqa: PLC0415 - it needs the classes of this module
+
+            compare(packed, against, targets=targets, progress=progress)
+        return Verification(
+            path=source, counts=packed.counts, faults=tuple(packed.faults), notes=tuple(packed.notes)
+        )
+
+
+@dataclass(slots=True)
+class PackedWheel:
+    """A wheel that is being verified: its files and indexes, and what was found so far."""
+
+    files: WheelFiles
+    shelf: Shelf
+    counts: Counts = field(default_factory=Counts)
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    indexes: dict[str, Index] = field(init=False)
+    binaries: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts.files = len(self.files.sizes)
+        self.indexes = dict(self._read_indexes())
+        self.binaries = [
+            name for name in self.files.sizes if detect(self.files, name) is FileKind.HOST_BINARY
+        ]
+
+    def fault(self, path: str, problem: str) -> None:
+        """Note a fault."""
+        self.faults.append(Fault(path=path, problem=problem))
+
+    def archive_rows(self) -> Iterator[tuple[str, ArchiveRow]]:
+        """Iterate over all archives of all indexes, with their paths in the wheel."""
+        for path, index in self.indexes.items():
+            for row in index["archives"]:
+                yield posixpath.join(posixpath.dirname(path), row["file"]), row
+
+    def row_of(self, binary: str) -> tuple[Index, BinaryRow] | None:
+        """Return what an index says about a binary, or None where none names it."""
+        for index in self.indexes.values():
+            for row in index["binaries"]:
+                if row["path"] == binary:
+                    return index, row
+        return None
+
+    def _read_indexes(self) -> Iterator[tuple[str, Index]]:
+        for name in self.files.sizes:
+            folder, file = posixpath.split(name)
+            if posixpath.basename(folder) != ARCHIVE_FOLDER or not file.endswith(".json"):
+                continue
+            try:
+                yield name, parse_index(self.files.file(name).read_bytes(), name)
+            except FormatError as error:
+                self.fault(name, str(error))
+
+
+def _check_record(packed: PackedWheel) -> None:
+    try:
+        packed.files.contents.check()
+    except KpackError as error:
+        packed.fault(f"{packed.files.contents.dist_info}/RECORD", str(error))
+
+
+class _IndexCheck:
+    """Checks the archives and code objects of one index."""
+
+    def __init__(self, packed: PackedWheel, path: str, index: Index) -> None:
+        self._packed = packed
+        self._path = path
+        self._index = index
+
+    def run(self, progress: Progress) -> None:
+        objects = self._index["code_objects"]
+        for number, row in enumerate(self._index["archives"]):
+            name = posixpath.join(posixpath.dirname(self._path), row["file"])
+            self._packed.counts.archives += 1
+            own = [found for found in objects if found["archive"] == number]
+            try:
+                self._check_archive(name, row, own)
+            except FormatError as error:
+                self._packed.fault(name, str(error))
+            progress.advance(row["size"])
+        for binary in self._index["binaries"]:
+            if binary["path"] not in self._packed.files.sizes:
+                self._packed.fault(binary["path"], f"{self._path} names it, but it is not in the wheel")
+
+    def _check_archive(self, name: str, row: ArchiveRow, objects: Sequence[CodeObjectRow]) -> None:
+        if name not in self._packed.files.sizes:
+            self._packed.fault(name, f"{self._path} names it, but it is not in the wheel")
+            return
+        file = self._packed.files.file(name)
+        if _sha256(file) != row["sha256"]:
+            self._packed.fault(name, f"its SHA-256 is not that of {self._path}")
+        archive = self._packed.shelf.open(FoundFile(name, file))
+        if archive.targets != frozenset(row["targets"]):
+            self._packed.fault(name, f"it lists other targets than {self._path} says")
+        places: dict[tuple[int, int, int], tuple[str, str]] = {}
+        for entry, place in archive.places.items():
+            places.setdefault((place.offset, place.stored_size, place.original_size), entry)
+        for found in objects:
+            entry_of = places.get((found["offset"], found["stored_size"], found["size"]))
+            if entry_of is None:
+                problem = f"it has no code object of {found['size']} bytes at {found['offset']:#x}"
+                self._packed.fault(name, f"{problem}, as {self._path} says")
+            else:
+                self._check_object(archive, entry_of, found)
+
+    def _check_object(self, archive: OpenArchive, entry: tuple[str, str], row: CodeObjectRow) -> None:
+        self._packed.counts.code_objects += 1
+        data = archive.read(*entry)
+        where = f"the code object for {row['target']} at {row['offset']:#x}"
+        if hashlib.sha256(data).hexdigest() != row["sha256"]:
+            self._packed.fault(archive.name, f"{where} has another SHA-256 than {self._path} says")
+            return
+        if not parse_code_object(data, path=archive.file).agrees_with(TargetId.parse(row["target"])):
+            self._packed.fault(archive.name, f"{where} was built for another target")
+
+
+def _check_binary(packed: PackedWheel, name: str) -> None:
+    try:
+        binary = open_host_binary(packed.files.file(name))
+        if binary is None:
+            return
+        with binary:
+            if binary.reference is not None:
+                _check_converted(packed, name, binary, binary.reference)
+            elif packed.row_of(name) is not None:
+                packed.fault(name, "the index says that it was converted, but it has no kpack map")
+            elif binary.state is BinaryState.FAT:
+                _check_fat(packed, name, binary)
+    except (FormatError, TargetError) as error:
+        packed.fault(name, str(error))
+
+
+def _check_fat(packed: PackedWheel, name: str, binary: HostBinary) -> None:
+    """Accept a binary with device code where there is a reason for it to stay as it is."""
+    reasons = binary.refusals() or tuple(_hidden_reasons(binary))
+    if find_home(name, frozenset(packed.files.sizes)) is None:
+        reasons += ("it is installed outside of site-packages",)
+    if reasons:
+        packed.notes.append(f"{name} keeps its device code: {'; '.join(reasons)}")
+    else:
+        packed.fault(name, "it still holds its device code, and could be converted")
+
+
+def _hidden_reasons(binary: HostBinary) -> Iterator[str]:
+    """Iterate over the reasons to stay fat that only decoding a bundle shows."""
+    try:
+        for number, bundle in enumerate(binary.bundles):
+            with bundle.open_decoded() as decoded:
+                if decoded.unaccounted():
+                    yield f"bundle {number} has bytes that belong to no code object"
+    except FormatError as error:
+        yield str(error)
+
+
+def _check_converted(packed: PackedWheel, name: str, binary: HostBinary, reference: KpackReference) -> None:
+    packed.counts.binaries += 1
+    packed.counts.wrappers += len(binary.wrappers)
+    with map_file(binary.path) as view:
+        for problem in layout_faults(parse_image(view, binary.path)):
+            packed.fault(name, problem)
+    search = Search(packed.files, packed.shelf, name, reference.search_paths)
+    for missing in search.missing:
+        packed.fault(name, f"it looks for {missing}, which is not in the wheel")
+    row = packed.row_of(name)
+    if row is None:
+        _check_foreign(packed, name, binary, search)
+        return
+    index, facts = row
+    if reference.kernel_name != facts["kernel_name"]:
+        packed.fault(name, f"its kernel name is {reference.kernel_name}, not {facts['kernel_name']}")
+    if len(binary.wrappers) != len(facts["wrappers"]):
+        packed.fault(name, f"it has {len(binary.wrappers)} wrappers, not {len(facts['wrappers'])}")
+        return
+    check = _AnswerCheck(packed, name, search, index["code_objects"])
+    for wrapper, answers in zip(binary.wrappers, facts["wrappers"], strict=True):
+        check.run(toc_key(reference.kernel_name, wrapper.index), answers)
+
+
+def _check_foreign(packed: PackedWheel, name: str, binary: HostBinary, search: Search) -> None:
+    """Check a binary that another tool converted: something must answer, and nothing be out of reach."""
+    packed.notes.append(f"{name} was converted by another tool; no index says what it had")
+    if binary.reference is None or not search.archives:
+        return
+    for wrapper in binary.wrappers:
+        key = toc_key(binary.reference.kernel_name, wrapper.index)
+        answered = False
+        for target in search.listed:
+            packed.counts.answers += 1
+            answer = search.answer(key, target)
+            answered = answered or answer is not None
+            if answer is None and search.rest(key, target) is not None:
+                packed.fault(name, f"a GPU of {target} does not find {key}, which lies behind another target")
+        if not answered:
+            packed.fault(name, f"no archive has anything for {key}")
+
+
+class _AnswerCheck:
+    """Checks that one binary's wrappers get what the index says, and what HIP would choose."""
+
+    def __init__(
+        self, packed: PackedWheel, name: str, search: Search, objects: Sequence[CodeObjectRow]
+    ) -> None:
+        self._packed = packed
+        self._name = name
+        self._search = search
+        self._objects = objects
+
+    def run(self, key: str, answers: Mapping[str, int]) -> None:
+        for text, number in answers.items():
+            self._packed.counts.answers += 1
+            answer = self._search.answer(key, TargetId.parse(text))
+            if answer is None or str(answer.target) != text:
+                self._fault(key, text, "ROCm's search does not find it in the archives")
+            elif not self._is_object(answer, number):
+                self._fault(key, text, "the archives answer with another code object than the index says")
+        self._check_gpus(key, {self._objects[number]["target"] for number in answers.values()}, answers)
+
+    def _check_gpus(self, key: str, available: Iterable[str], answers: Mapping[str, int]) -> None:
+        targets = {TargetId.parse(text) for text in available}
+        # An object may be stored in several archives: any copy of the right one will do.
+        digests = {
+            TargetId.parse(self._objects[number]["target"]): self._objects[number]["sha256"]
+            for number in answers.values()
+        }
+        for agent in self._agents():
+            choice = hip_choice(agent, targets)
+            if choice is None:
+                continue
+            self._packed.counts.gpus += 1
+            answer = self._search.answer(key, agent)
+            number = None if answer is None else answers.get(str(answer.target))
+            if number is None or self._objects[number]["sha256"] != digests[choice]:
+                self._fault(key, str(agent), f"HIP would choose {choice}, but ROCm's search ends elsewhere")
+
+    def _agents(self) -> Iterator[TargetId]:
+        for processor in sorted({target.processor for target in self._search.listed}):
+            yield from feature_states(processor)
+
+    def _is_object(self, answer: Answer, number: int) -> bool:
+        row = self._objects[number]
+        return (answer.place.offset, answer.place.stored_size, answer.place.original_size) == (
+            row["offset"],
+            row["stored_size"],
+            row["size"],
+        )
+
+    def _fault(self, key: str, target: str, problem: str) -> None:
+        self._packed.fault(self._name, f"{key} for {target}: {problem}")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        digest = hashlib.sha256()
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
