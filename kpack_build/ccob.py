@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    Buffer = bytes | bytearray | memoryview | mmap.mmap
+    Buffer = bytes | bytearray | memoryview
 
 __all__ = [
     "CCOB_MAGIC",
@@ -56,8 +56,6 @@ _ZSTD_RAW, _ZSTD_RLE, _ZSTD_RESERVED = 0, 1, 3
 _ZSTD_CHECKSUM = 4
 #: Deflate codes at most 258 bytes in two bits.
 _ZLIB_RATIO = 1032
-#: A trial compression whose context would be larger is not made (the highest levels take up to 672 MB).
-_TRIAL_CONTEXT = 96 << 20
 
 
 class CcobMethod(IntEnum):
@@ -67,7 +65,15 @@ class CcobMethod(IntEnum):
     ZSTD = 1
 
 
-_LEVELS = {CcobMethod.ZLIB: range(1, 10), CcobMethod.ZSTD: range(1, 23)}
+#: The levels that are tried for a recipe, LLVM's default first. The slow levels of zstd are not: to try them
+#: takes longer, and more memory, than to pack the code objects.
+_TRIAL_LEVELS = {
+    CcobMethod.ZLIB: (6, 9, 1, 2, 3, 4, 5, 7, 8),
+    CcobMethod.ZSTD: (3, 1, 2, 4, 5, 6, 7, 8, 9, 10),
+}
+#: How much is compressed, and how much of the result compared, before a whole trial is made.
+_SAMPLE = 128 << 10
+_SAMPLE_RESULT = 1 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,7 +335,7 @@ def plain_digest(plain: Buffer) -> int:
 
 
 def write_ccob(plain: Buffer, *, version: int, method: CcobMethod, level: int) -> bytes:
-    """Compress a plain bundle.
+    """Compress a plain bundle, as LLVM does: with one call, and zstd with long distance matching.
 
     Args:
         plain: The plain bundle.
@@ -340,16 +346,16 @@ def write_ccob(plain: Buffer, *, version: int, method: CcobMethod, level: int) -
     Raises:
         KpackError: The bundle is larger than the version can tell.
     """
-    view = memoryview(plain).cast("B")
-    payload = b"".join(_compressed(view, method, level))
+    payload = _compress(plain, method, level)
+    size, digest = memoryview(plain).nbytes, plain_digest(plain)
     fields = _FIELDS[version]
     total = _PREFIX.size + fields.size + len(payload)
-    values = (len(view), plain_digest(view)) if version == 1 else (total, len(view), plain_digest(view))
+    values = (size, digest) if version == 1 else (total, size, digest)
     try:
         header = _PREFIX.pack(CCOB_MAGIC, version, method) + fields.pack(*values)
     except struct.error as error:
         raise KpackError(
-            f"a bundle of {len(view)} bytes is too large for CCOB version {version} (use version 3)"
+            f"a bundle of {size} bytes is too large for CCOB version {version} (use version 3)"
         ) from error
     return header + payload
 
@@ -357,46 +363,42 @@ def write_ccob(plain: Buffer, *, version: int, method: CcobMethod, level: int) -
 def find_recipe(header: CcobHeader, stored: memoryview, plain: memoryview) -> CcobRecipe | None:
     """Look for the level at which `write_ccob` gives back a payload, bit for bit.
 
-    Each trial ends at its first byte that differs, which is early: usually the compressor was of another
-    version than ours, and no level fits.
+    A level is tried on the first bytes before it is tried on all: the compressor was often of another version
+    than ours, and then no level fits.
 
     Args:
         header: The header of the compressed bundle.
         stored: Its payload.
         plain: The plain bundle.
     """
-    for level in _LEVELS[header.method]:
-        if _may_match(header.method, level, stored, plain) and _matches(header.method, level, stored, plain):
+    if len(plain) > _MEMORY_LIMIT:
+        return None
+    for level in _TRIAL_LEVELS[header.method]:
+        sample = _compress_sample(plain, header.method, level)
+        if stored[: len(sample)] == sample and stored == _compress(plain, header.method, level):
             return CcobRecipe(version=header.version, method=header.method, level=level)
     return None
 
 
-def _may_match(method: CcobMethod, level: int, stored: memoryview, plain: memoryview) -> bool:
+def _zstd_compressor(level: int) -> zstandard.ZstdCompressor:
+    parameters = zstandard.ZstdCompressionParameters(
+        compression_level=level, enable_ldm=True, write_content_size=True
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters)
+
+
+def _compress(plain: Buffer, method: CcobMethod, level: int) -> bytes:
     if method is CcobMethod.ZLIB:
-        return True
-    parameters = zstandard.ZstdCompressionParameters.from_level(level, source_size=len(plain))
-    if parameters.estimated_compression_context_size() > _TRIAL_CONTEXT:
-        return False
-    frame = zstandard.get_frame_parameters(stored)
-    return frame.window_size in (1 << parameters.window_log, len(plain))
+        return zlib.compress(plain, level)
+    return _zstd_compressor(level).compress(plain)
 
 
-def _matches(method: CcobMethod, level: int, stored: memoryview, plain: memoryview) -> bool:
-    position = 0
-    for piece in _compressed(plain, method, level):
-        if stored[position : position + len(piece)] != piece:
-            return False
-        position += len(piece)
-    return position == len(stored)
-
-
-def _compressed(plain: memoryview, method: CcobMethod, level: int) -> Iterator[bytes]:
-    """Compress lazily; the bytes do not depend on how much of them the caller takes."""
+def _compress_sample(plain: memoryview, method: CcobMethod, level: int) -> bytes:
+    """Return the first bytes that `_compress` gives, without compressing much more than they hold."""
     compressor = (
         zlib.compressobj(level)
         if method is CcobMethod.ZLIB
-        else zstandard.ZstdCompressor(level=level, write_content_size=True).compressobj(size=len(plain))
+        else _zstd_compressor(level).compressobj(size=len(plain))
     )
-    for position in range(0, len(plain), _ZSTD_BLOCK):
-        yield compressor.compress(plain[position : position + _ZSTD_BLOCK])
-    yield compressor.flush()
+    result = compressor.compress(plain[:_SAMPLE])
+    return result[:_SAMPLE_RESULT]
