@@ -194,6 +194,17 @@ def test_python_m_build(extreme: Environment, project: Project) -> None:
     assert "kpack-build: kpack_demo-1.0-" in done.output
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python's own distutils ended with 3.11")
+def test_pythons_own_distutils(extreme: Environment, project: Project) -> None:
+    legacy = Environment(
+        python=extreme.python,
+        python_path=extreme.python_path,
+        variables=(("SETUPTOOLS_USE_DISTUTILS", "stdlib"),),
+    )
+    done = legacy.run("setup.py", "bdist_wheel", "-d", project.output, directory=project.root)
+    assert_packed(project, done)
+
+
 def test_an_isolated_build_by_build(newest: Environment, tools: Tools, project: Project) -> None:
     alone = Environment(python=newest.python, variables=(("PIP_FIND_LINKS", str(tools.wheel.parent)),))
     done = alone.run("-m", "build", "--wheel", "-o", project.output, ".", directory=project.root)
@@ -299,30 +310,27 @@ def test_a_wrong_setting_reaches_the_user_of_pip(newest: Environment, project: P
 def test_the_help_of_the_command(extreme: Environment, project: Project) -> None:
     done = extreme.run("setup.py", "bdist_kpack", "--help", directory=project.root)
     assert done.code == 0, done.output
+    listed = extreme.run("setup.py", "--help-commands", directory=project.root)
+    assert "bdist_kpack" in listed.output
     for option in ("--mode", "--targets", "--scheme", "--level", "--group-by", "--dist-dir"):
         assert option in done.output
 
 
-def test_an_editable_install_stays_fat(extreme: Environment, project: Project, tmp_path: Path) -> None:
+def test_an_editable_install_stays_fat_and_a_wheel_built_beside_it_is_packed(
+    extreme: Environment, project: Project, tmp_path: Path
+) -> None:
     before = (project.root / LIBRARY).read_bytes()
+    site = tmp_path / "site"
     done = extreme.run(
-        *(
-            "-m",
-            "pip",
-            "install",
-            "--no-deps",
-            "--no-build-isolation",
-            "--prefix",
-            tmp_path / "site",
-            "-e",
-            ".",
-        ),
+        *("-m", "pip", "install", "--no-deps", "--no-build-isolation", "--prefix", site, "-e", "."),
         directory=project.root,
     )
     assert done.code == 0, done.output
-    assert (project.root / LIBRARY).read_bytes() == before
-    assert list(tmp_path.rglob(".kpack")) == []
     assert list(project.root.glob("kpack_demo/_native*.so"))
+    assert list(tmp_path.rglob(".kpack")) == []
+    done = extreme.run("setup.py", "bdist_wheel", "-d", project.output, directory=project.root)
+    assert_packed(project, done)
+    assert (project.root / LIBRARY).read_bytes() == before
 
 
 def test_an_sdist_stays_as_it_is(extreme: Environment, project: Project) -> None:
