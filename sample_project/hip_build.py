@@ -82,7 +82,7 @@ class build_ext(setuptools_build_ext):  # noqa: N801 - commands are named so
         work = Path(self.build_temp).resolve() / "hip"
         work.mkdir(parents=True, exist_ok=True)
         targets, toolchain = requested_targets(), find_toolchain()
-        print(f"kpack_sample: {toolchain.name}, for {' '.join(targets)}")  # noqa: T201 - the build's log
+        print(f"kpack_sample: {toolchain.name}, for {' '.join(targets)}")
         hip = toolchain.hip_library or self._hip_to_link_against(work)
         objects = {unit: str(toolchain.compile_unit(unit, targets, work)) for unit in UNITS}
         library = self._library_path(ext)
