@@ -8,12 +8,21 @@ file is `kpack_build.elf`'s business, what a code object says of itself `kpack_b
 from __future__ import annotations
 
 import re
-import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from kpack_build.bundle_table import (
+    PLAIN_MAGIC,
+    BundleEntry,
+    EntryKind,
+    EntryTable,
+    Prefix,
+    encode_table,
+    entry_target,
+    plain_header,
+)
 from kpack_build.ccob import (
     CCOB_MAGIC,
     CcobHeader,
@@ -24,8 +33,7 @@ from kpack_build.ccob import (
     parse_ccob_header,
     write_ccob,
 )
-from kpack_build.errors import FormatError, TargetError
-from kpack_build.targets import TargetId
+from kpack_build.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,33 +59,14 @@ __all__ = [
     "write_ccob",
 ]
 
-PLAIN_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 #: Compilers place bundles in a file, and entries in a bundle, at multiples of this many bytes.
 BUNDLE_ALIGNMENT = 4096
 
 _OFFLOAD_BINARY_MAGIC = b"\x10\xff\x10\xad"
-_COUNT = struct.Struct("<Q")
-_ENTRY = struct.Struct("<QQQ")
-#: No compiler comes near these; they keep a damaged header from being taken at its word.
-_MOST_ENTRIES = 4096
-_LONGEST_ID = 1024
 _PREFIX_CHUNK = 16 << 10
 
-_CODE_OBJECT_ID = re.compile(r"hip(?:v4)?-amdgcn-amd-amdhsa-(?:-|unknown-)?(gfx.*)", re.ASCII)
 _NOT_ZERO = re.compile(rb"[^\0]")
 _LAST_NOT_ZERO = re.compile(rb"[^\0]\0*\Z")
-
-
-class EntryKind(Enum):
-    """What an entry of a bundle is for."""
-
-    #: The place of the host's code, which is always empty in a fat binary.
-    HOST = "host"
-    #: Code for an AMD GPU.
-    CODE_OBJECT = "code object"
-    #: What cannot go into an archive: SPIR-V, other triples, host entries that are not empty, empty GPU
-    #: entries, a second code object for a target.
-    OTHER = "other"
 
 
 class BundleEncoding(Enum):
@@ -85,25 +74,6 @@ class BundleEncoding(Enum):
 
     PLAIN = "plain"
     CCOB = "ccob"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundleEntry:
-    """One entry of a bundle.
-
-    Attributes:
-        id: The entry's id, as it stands in the header.
-        kind: What it is for.
-        target: What the code object is for, of code objects only.
-        offset: Where it is in the decoded bundle, in bytes.
-        size: Its size, in bytes.
-    """
-
-    id: str
-    kind: EntryKind
-    target: TargetId | None
-    offset: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,52 +229,28 @@ def find_ccob_recipe(bundle: Bundle) -> CcobRecipe | None:
         return find_recipe(bundle.ccob, payload.stored, decoded.data)
 
 
-def plain_header(entries: Sequence[BundleEntry]) -> bytes:
-    """Return the header of a plain bundle with these entries: of a parsed bundle, its own bytes."""
-    return _header([(entry.offset, entry.size, entry.id) for entry in entries])
-
-
 def write_bundle(entries: Sequence[tuple[str, bytes | memoryview]]) -> bytes:
     """Write a plain bundle as clang does, each entry at a multiple of 4096.
 
     Args:
         entries: Id and bytes of each entry, in their order.
     """
-    position = len(_header([(0, 0, name) for name, _ in entries]))
+    position = len(encode_table([(0, 0, name) for name, _ in entries]))
     places = []
     for name, data in entries:
         position = -(-position // BUNDLE_ALIGNMENT) * BUNDLE_ALIGNMENT
         places.append((position, len(data), name))
         position += len(data)
     bundle = bytearray(position)
-    header = _header(places)
+    header = encode_table(places)
     bundle[: len(header)] = header
     for (offset, size, _), (_, data) in zip(places, entries, strict=True):
         bundle[offset : offset + size] = data
     return bytes(bundle)
 
 
-def entry_target(entry_id: str) -> TargetId | None:
-    """Return the target in an entry's id, or None if the id is not that of a HIP code object."""
-    match = _CODE_OBJECT_ID.fullmatch(entry_id)
-    if match is None:
-        return None
-    try:
-        return TargetId.parse(match[1])
-    except TargetError:
-        return None
-
-
-def _header(entries: Sequence[tuple[int, int, str]]) -> bytes:
-    parts = [PLAIN_MAGIC, _COUNT.pack(len(entries))]
-    for offset, size, name in entries:
-        encoded = name.encode()
-        parts += [_ENTRY.pack(offset, size, len(encoded)), encoded]
-    return b"".join(parts)
-
-
 def _parse_plain(data: memoryview, path: Path, offset: int) -> Bundle:
-    table = _EntryTable(_Prefix(data, iter(())), size=len(data), path=path, offset=offset)
+    table = EntryTable(Prefix(data, iter(())), size=len(data), path=path, offset=offset)
     entries = table.parse()
     size = max([table.position, *(entry.offset + entry.size for entry in entries if entry.size)])
     return Bundle(
@@ -323,8 +269,8 @@ def _parse_plain(data: memoryview, path: Path, offset: int) -> Bundle:
 def _parse_ccob(data: memoryview, path: Path, offset: int) -> Bundle:
     header = parse_ccob_header(data, path=path, offset=offset)
     payload = CcobPayload(data, header, path=path, offset=offset)
-    prefix = _Prefix(b"", payload.iter_decoded(_PREFIX_CHUNK))
-    table = _EntryTable(prefix, size=header.decoded_size, path=path, offset=offset)
+    prefix = Prefix(b"", payload.iter_decoded(_PREFIX_CHUNK))
+    table = EntryTable(prefix, size=header.decoded_size, path=path, offset=offset)
     entries = table.parse()
     size = header.size + len(payload.stored)
     return Bundle(
@@ -338,86 +284,3 @@ def _parse_ccob(data: memoryview, path: Path, offset: int) -> Bundle:
         decoded_size=header.decoded_size,
         stored=data[:size],
     )
-
-
-class _Prefix:
-    """The first bytes of a plain bundle, as many as were asked for."""
-
-    def __init__(self, data: bytes | memoryview, more: Iterator[bytes]) -> None:
-        self._data = data
-        self._more = more
-
-    def read(self, start: int, size: int) -> bytes:
-        while start + size > len(self._data) and (chunk := next(self._more, b"")):
-            self._data = bytes(self._data) + chunk
-        return bytes(self._data[start : start + size])
-
-
-class _EntryTable:
-    """Parses the header of a plain bundle; `position` is in the end the header's size."""
-
-    def __init__(self, prefix: _Prefix, *, size: int, path: Path, offset: int) -> None:
-        self._prefix = prefix
-        self._size = size
-        self._path = path
-        self._offset = offset
-        self.position = 0
-
-    def parse(self) -> tuple[BundleEntry, ...]:
-        magic = self._take(len(PLAIN_MAGIC))
-        if magic != PLAIN_MAGIC:
-            raise self._error("there is no offload bundle", expected=PLAIN_MAGIC, found=magic)
-        (count,) = _COUNT.unpack(self._take(_COUNT.size))
-        if count > _MOST_ENTRIES:
-            raise self._error("too many entries", expected=f"at most {_MOST_ENTRIES}", found=count)
-        rows = [self._take_row() for _ in range(count)]
-        if len({name for *_, name in rows}) < len(rows):
-            raise self._error("two entries have the same id")
-        return tuple(self._entries(rows))
-
-    def _take(self, size: int) -> bytes:
-        data = self._prefix.read(self.position, size)
-        if len(data) < size:
-            raise self._error(
-                "the entry table was cut short", expected=self.position + size, found=self._size
-            )
-        self.position += size
-        return data
-
-    def _take_row(self) -> tuple[int, int, str]:
-        offset, size, length = _ENTRY.unpack(self._take(_ENTRY.size))
-        if length > _LONGEST_ID:
-            raise self._error("an entry's id is too long", expected=f"at most {_LONGEST_ID}", found=length)
-        name = self._take(length)
-        try:
-            return offset, size, name.decode()
-        except UnicodeDecodeError as error:
-            raise self._error("an entry's id is no text", found=name) from error
-
-    def _entries(self, rows: list[tuple[int, int, str]]) -> Iterator[BundleEntry]:
-        seen: set[TargetId] = set()
-        for offset, size, name in rows:
-            if size and not self.position <= offset <= self._size - size:
-                raise self._error(
-                    f"the entry {name} lies outside of the bundle",
-                    expected=f"between {self.position} and {self._size}",
-                    found=f"{offset} to {offset + size}",
-                )
-            kind, target = _classify(name, size, seen)
-            yield BundleEntry(id=name, kind=kind, target=target, offset=offset, size=size)
-
-    def _error(self, problem: str, *, expected: object = None, found: object = None) -> FormatError:
-        return FormatError(
-            self._path, f"offload bundle: {problem}", offset=self._offset, expected=expected, found=found
-        )
-
-
-def _classify(name: str, size: int, seen: set[TargetId]) -> tuple[EntryKind, TargetId | None]:
-    """Return the kind of an entry; `seen` collects the targets of the bundle."""
-    if name.startswith("host-") and size == 0:
-        return EntryKind.HOST, None
-    target = entry_target(name)
-    if target is None or target in seen or size == 0:
-        return EntryKind.OTHER, None
-    seen.add(target)
-    return EntryKind.CODE_OBJECT, target
