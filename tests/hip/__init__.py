@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.hip.emulated import run_aarch64
 from tests.hip.runner import (
     CodeObjectAnswer,
     HipResult,
@@ -20,6 +21,7 @@ __all__ = [
     "LoadOutcome",
     "Registration",
     "hip_environment",
+    "run_aarch64",
     "run_hip",
     "run_hip_command",
 ]

@@ -35,7 +35,9 @@ __all__ = [
     "HipRuntime",
     "LoadOutcome",
     "Registration",
+    "compiled",
     "hip_environment",
+    "parse_registrations",
     "run_hip",
     "run_hip_command",
 ]
@@ -235,7 +237,7 @@ def _run(
         returncode=result.returncode,
         stdout=result.stdout,
         stderr=result.stderr,
-        registrations=_registrations(_lines(logs.registrations)),
+        registrations=parse_registrations(logs.registrations),
         loads=tuple(
             LoadOutcome(path=Path(event["path"]), error=event["error"])
             for event in events
@@ -261,8 +263,9 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def _registrations(lines: Sequence[str]) -> tuple[Registration, ...]:
-    rows = [line.split("\t") for line in lines]
+def parse_registrations(log: Path) -> tuple[Registration, ...]:
+    """Return what the recorder wrote into `log`; nothing if there is no such file."""
+    rows = [line.split("\t") for line in _lines(log)]
 
     def names(kind: str, handle: str) -> tuple[str, ...]:
         return tuple(row[2] for row in rows if row[0] == kind and row[1] == handle)
@@ -311,15 +314,20 @@ def _runtime_directory(runtime: HipRuntime) -> Path | None:
     return make_once(cache_directory("runtimes") / f"{runtime.name.lower()}-{digest}", make)
 
 
-@functools.cache
 def _recorder() -> Path:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         missing("a C compiler (Debian: gcc)")
-    digest = hashlib.sha256(RECORDER.read_bytes()).hexdigest()[:16]
+    return compiled(RECORDER, compiler, "-shared", "-fPIC")
+
+
+@functools.cache
+def compiled(source: Path, compiler: str, *flags: str) -> Path:
+    """Return what a C source of the tests gives with a compiler, made once for each content."""
+    command = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", *flags]
+    digest = hashlib.sha256(source.read_bytes() + repr(command).encode()).hexdigest()[:16]
 
     def make(directory: Path) -> None:
-        command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", str(RECORDER)]
-        subprocess.run([*command, "-o", "recorder.so", "-ldl"], cwd=directory, check=True)
+        subprocess.run([*command, str(source), "-o", source.stem, "-ldl"], cwd=directory, check=True)
 
-    return make_once(cache_directory("runtimes") / f"recorder-{digest}", make) / "recorder.so"
+    return make_once(cache_directory("runtimes") / f"{source.stem}-{digest}", make) / source.stem

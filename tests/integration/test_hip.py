@@ -10,7 +10,7 @@ import pytest
 from tests.corpus import corpus_tree
 from tests.fixtures.build import build_variant
 from tests.fixtures.variants import COMPILERS
-from tests.hip import HipRuntime, run_hip, run_hip_command
+from tests.hip import HipRuntime, run_aarch64, run_hip, run_hip_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,6 +75,33 @@ def test_executables_run(name: str) -> None:
     assert f"hipGetLastError {NO_DEVICE}" in result.stdout
     # The recorder cannot stand in front of a library that is linked in.
     assert len(result.registrations) == (0 if name == "static-pie" else 2)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_aarch64_libraries_load(compiler: int) -> None:
+    names = ("aarch64", "aarch64-relr", "aarch64-page-4k")
+    libraries = [build_variant(f"{name}-{compiler}") for name in names]
+    result = run_aarch64(libraries=libraries)
+    assert result.returncode == 0, result.stderr
+    assert result.load_errors == {}
+    assert [outcome.path for outcome in result.loads] == libraries
+    assert [registration.path for registration in result.registrations] == [
+        library for library in libraries for _ in range(2)
+    ]
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_aarch64_executables_run(compiler: int) -> None:
+    result = run_aarch64(executable=build_variant(f"aarch64-executable-{compiler}"))
+    assert result.returncode == 0, result.stderr
+    assert f"hipGetLastError {NO_DEVICE}" in result.stdout
+    assert len(result.registrations) == 2
+
+
+def test_aarch64_errors_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "libnone.so").write_bytes(b"none")
+    result = run_aarch64(libraries=[tmp_path / "libnone.so"])
+    assert list(result.load_errors) == [tmp_path / "libnone.so"]
 
 
 def test_signals_are_reported() -> None:
