@@ -277,7 +277,7 @@ class ElfBinary:
             "format": RECORD_FORMAT,
             "size": self.size,
             "sha256": sha256_of(self.image),
-            "host_size": self.size - plan.hole + len(plan.appended),
+            "host_size": self.size - plan.hole + len(plan.inserted),
             "moved": list_pieces(self.image, plan),
             "patches": list_patches(self.image, plan),
             "bundles": bundles,

@@ -37,10 +37,11 @@ def list_pieces(image: ElfImage, plan: ConversionPlan) -> list[Piece]:
         image: The original.
         plan: Its conversion.
     """
-    region = plan.region
+    starts = [0, plan.region.end, plan.insertion]
+    ends = [plan.region.offset, plan.insertion, image.size]
     pieces: list[Piece] = [
-        {"host": 0, "original": 0, "length": region.offset},
-        {"host": region.end - plan.hole, "original": region.end, "length": image.size - region.end},
+        {"host": plan.new_offset(start), "original": start, "length": end - start}
+        for start, end in zip(starts, ends, strict=True)
     ]
     return [piece for piece in pieces if piece["length"]]
 
@@ -57,14 +58,13 @@ def apply_plan(image: ElfImage, plan: ConversionPlan, source: int, output: int) 
     Raises:
         OSError: The file cannot be written.
     """
-    size = image.size - plan.hole
-    os.ftruncate(output, size)
+    os.ftruncate(output, image.size - plan.hole + len(plan.inserted))
     for piece in list_pieces(image, plan):
         _copy(image, source, output, piece)
     _write_all(output, plan.reference, plan.region.offset)
     for write in plan.writes:
         _write_all(output, write.data, plan.new_offset(write.offset))
-    _write_all(output, plan.appended, size)
+    _write_all(output, plan.inserted, plan.insertion - plan.hole)
 
 
 def list_patches(image: ElfImage, plan: ConversionPlan) -> list[Patch]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kpack_build.elf.constants import PHDR, Address, FileOffset, SectionType, SegmentType
+from kpack_build.elf.constants import PHDR, Address, FileOffset, SectionType
 from kpack_build.elf.fatbin import HIPK_MAGIC, REFERENCE_SECTION, RawWrapper
-from kpack_build.elf.image import ElfImage, ProgramHeader, SectionHeader
+from kpack_build.elf.names import NameGrowth, plan_name
 from kpack_build.elf.relocations import PointerKind
 from kpack_build.elf.slots import SlotKind, iter_slots
 from kpack_build.errors import ConversionError
@@ -21,7 +21,9 @@ from kpack_build.errors import ConversionError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["ConversionPlan", "Region", "Write", "largest_alignment", "plan_conversion"]
+    from kpack_build.elf.image import ElfImage, ProgramHeader, SectionHeader
+
+__all__ = ["ConversionPlan", "Region", "Write", "plan_conversion"]
 
 PAGE = 4096
 """Granule of the map's own page: the smallest page of x86-64 and AArch64."""
@@ -77,7 +79,8 @@ class ConversionPlan:
         reference: The MessagePack map that takes its place.
         hole: How many bytes leave the file: the last ones of the device code.
         writes: Changes of kept bytes, by their offsets in the original, in order and without overlap.
-        appended: Bytes added at the end of the file.
+        inserted: Bytes added to the file.
+        insertion: Where they are added, an offset of the original.
         slot: Where the room for the new program header came from, None where none was needed.
     """
 
@@ -85,12 +88,19 @@ class ConversionPlan:
     reference: bytes
     hole: int
     writes: tuple[Write, ...]
-    appended: bytes
+    inserted: bytes
+    insertion: int
     slot: SlotKind | None
+
+    @property
+    def kept_end(self) -> int:
+        """File offset behind the page in which the map ends; the hole follows."""
+        return _page_end(self.region.offset + len(self.reference))
 
     def new_offset(self, offset: int) -> int:
         """Return where a kept byte of the original is in the converted file."""
-        return offset if offset < self.region.end else offset - self.hole
+        moved = offset - self.hole if offset >= self.region.end else offset
+        return moved + len(self.inserted) if offset >= self.insertion else moved
 
 
 def plan_conversion(
@@ -112,73 +122,69 @@ def plan_conversion(
             image.path,
             [f"the device code's {region.size} bytes are too few for the kpack map of {len(reference)}"],
         )
-    hole = _hole(image, region, len(reference))
-    segments, slot = _new_segments(image, region, hole, len(reference))
-    sections, appended = _new_sections(image, region, hole, len(reference))
+    names = image.names_section if region.section is not None else None
+    growth = None if names is None else plan_name(image, names, REFERENCE_SECTION)
+    plan = ConversionPlan(
+        region=region,
+        reference=reference,
+        hole=_hole(image, region, len(reference)),
+        writes=(),
+        inserted=b"" if growth is None else growth.inserted,
+        insertion=image.size if growth is None else growth.insertion,
+        slot=None,
+    )
+    segments, slot = _new_segments(image, plan)
     writes = [
-        *_header_writes(image, region, hole, len(segments)),
+        *_header_writes(image, plan, len(segments)),
         *_segment_writes(image, segments),
-        *_section_writes(image, sections),
+        *_section_writes(image, plan, growth),
         *_wrapper_writes(image, region, wrappers),
     ]
     writes.sort(key=lambda write: write.offset)
     _check_writes(image, region, writes)
-    return ConversionPlan(
-        region=region, reference=reference, hole=hole, writes=tuple(writes), appended=appended, slot=slot
-    )
+    return replace(plan, writes=tuple(writes), slot=slot)
 
 
-def largest_alignment(image: ElfImage) -> int:
-    """Return the largest alignment of a load segment, in bytes; not less than a page."""
-    return max([PAGE, *(load.align for load in image.loads)])
-
-
-def _kept_end(region: Region, reference_size: int) -> int:
-    """Return the file offset behind the page in which the map ends."""
-    return -(-(region.offset + reference_size) // PAGE) * PAGE
+def _page_end(offset: int) -> int:
+    return -(-offset // PAGE) * PAGE
 
 
 def _hole(image: ElfImage, region: Region, reference_size: int) -> int:
-    """Return how many bytes can leave the file; 0 where the device code is too small."""
-    granule = largest_alignment(image)
-    room = region.end - _kept_end(region, reference_size)
+    """Return how many bytes can leave the file; 0 where the device code is too small.
+
+    Offsets and addresses have to stay congruent modulo every load segment's alignment.
+    """
+    granule = max([PAGE, *(load.align for load in image.loads)])
+    room = region.end - _page_end(region.offset + reference_size)
     return max(room // granule * granule, 0)
 
 
-def _new_segments(
-    image: ElfImage, region: Region, hole: int, reference_size: int
-) -> tuple[tuple[ProgramHeader, ...], SlotKind | None]:
-    if not hole:
-        return image.segments, None
-    [holder] = [load for load in image.loads if load.offset <= region.offset and region.end <= load.end]
-    parts = _split(holder, region, hole, reference_size)
+def _new_segments(image: ElfImage, plan: ConversionPlan) -> tuple[tuple[ProgramHeader, ...], SlotKind | None]:
+    """Return the program headers as they will be, and where the room for one more came from."""
+    if not plan.hole:
+        return tuple(_moved(segment, plan) for segment in image.segments), None
+    [holder] = [
+        load for load in image.loads if load.offset <= plan.region.offset and plan.region.end <= load.end
+    ]
+    parts = _split(holder, plan)
     if len(parts) == 1:
-        return tuple(_moved(image.segments, holder, parts, region, hole)), None
+        return _replaced(image.segments, holder, parts, plan), None
     for slot in iter_slots(image):
-        if holder in slot.segments and holder.type == SegmentType.LOAD:
-            segments = tuple(_moved(slot.segments, holder, parts, region, hole))
-            return segments + _unused_entries(slot.count - len(segments)), slot.kind
+        if holder in slot.segments:
+            segments = _replaced(slot.segments, holder, parts, plan)
+            return segments, slot.kind
     raise ConversionError(
         image.path, ["its program header table has no room for the one entry more that is needed"]
     )
 
 
-def _unused_entries(count: int) -> tuple[ProgramHeader, ...]:
-    empty = ProgramHeader(
-        type=SegmentType.NULL, flags=0, offset=0, vaddr=0, paddr=0, filesz=0, memsz=0, align=0
-    )
-    return (empty,) * count
-
-
-def _split(
-    holder: ProgramHeader, region: Region, hole: int, reference_size: int
-) -> tuple[ProgramHeader, ...]:
+def _split(holder: ProgramHeader, plan: ConversionPlan) -> tuple[ProgramHeader, ...]:
     """Return the load segment before the hole and, if anything follows the device code, the one behind it."""
-    first_size = _kept_end(region, reference_size) - holder.offset
+    first_size = plan.kept_end - holder.offset
     first = replace(holder, filesz=first_size, memsz=first_size)
-    if holder.end == region.end and holder.memsz == holder.filesz:
+    if holder.end == plan.region.end and holder.memsz == holder.filesz:
         return (first,)
-    skipped = first_size + hole
+    skipped = first_size + plan.hole
     second = replace(
         holder,
         offset=holder.offset + first_size,
@@ -190,51 +196,26 @@ def _split(
     return first, second
 
 
-def _moved(
+def _replaced(
     segments: Sequence[ProgramHeader],
     holder: ProgramHeader,
     parts: Sequence[ProgramHeader],
-    region: Region,
-    hole: int,
-) -> Iterator[ProgramHeader]:
+    plan: ConversionPlan,
+) -> tuple[ProgramHeader, ...]:
+    """Return a table in which the parts stand in place of their holder, and all else is moved."""
+    table: list[ProgramHeader] = []
     for segment in segments:
-        if segment == holder:
-            yield from parts
-        elif segment.offset >= region.end:
-            yield replace(segment, offset=segment.offset - hole)
-        else:
-            yield segment
+        table += parts if segment == holder else [_moved(segment, plan)]
+    return tuple(table)
 
 
-def _new_sections(
-    image: ElfImage, region: Region, hole: int, reference_size: int
-) -> tuple[tuple[SectionHeader, ...], bytes]:
-    """Return the section headers as they will be, and the new table of their names."""
-    names = image.names_section
-    if region.section is None or names is None:
-        return tuple(_shifted(section, region, hole) for section in image.sections), b""
-    table = bytes(image.data[names.offset : names.end])
-    encoded = REFERENCE_SECTION.encode() + b"\0"
-    changed = []
-    for section in image.sections:
-        moved = _shifted(section, region, hole)
-        if section.index == region.section.index:
-            moved = replace(moved, name=REFERENCE_SECTION, name_offset=len(table), size=reference_size)
-        elif section.index == names.index:
-            moved = replace(moved, offset=image.size - hole, size=len(table) + len(encoded))
-        changed.append(moved)
-    return tuple(changed), table + encoded
+def _moved(segment: ProgramHeader, plan: ConversionPlan) -> ProgramHeader:
+    return replace(segment, offset=plan.new_offset(segment.offset))
 
 
-def _shifted(section: SectionHeader, region: Region, hole: int) -> SectionHeader:
-    if section.type == SectionType.NULL or section.offset < region.end:
-        return section
-    return replace(section, offset=section.offset - hole)
-
-
-def _header_writes(image: ElfImage, region: Region, hole: int, count: int) -> Iterator[Write]:
-    if image.header.shoff >= region.end:
-        shoff = image.header.shoff - hole
+def _header_writes(image: ElfImage, plan: ConversionPlan, count: int) -> Iterator[Write]:
+    shoff = plan.new_offset(image.header.shoff)
+    if image.sections and shoff != image.header.shoff:
         yield Write(offset=FileOffset(_SHOFF_FIELD), data=shoff.to_bytes(_WORD, "little"))
     if count != image.header.phnum:
         yield Write(offset=FileOffset(_PHNUM_FIELD), data=count.to_bytes(2, "little"))
@@ -248,14 +229,31 @@ def _segment_writes(image: ElfImage, segments: Sequence[ProgramHeader]) -> Itera
     )
 
 
-def _section_writes(image: ElfImage, sections: Sequence[SectionHeader]) -> Iterator[Write]:
-    for before, after in zip(image.sections, sections, strict=True):
-        start = image.header.shoff + before.index * image.header.shentsize
-        yield from _changed_words(start, before.pack(), after.pack())
+def _section_writes(image: ElfImage, plan: ConversionPlan, growth: NameGrowth | None) -> Iterator[Write]:
+    """Move the sections, and give that of the device code its new name and size."""
+    names = image.names_section
+    for section in image.sections:
+        moved = section
+        if section.type != SectionType.NULL:
+            moved = replace(section, offset=plan.new_offset(section.offset))
+        if plan.region.section is not None and section.index == plan.region.section.index:
+            moved = replace(moved, size=len(plan.reference))
+            if growth is not None:
+                moved = replace(moved, name_offset=growth.name_offset)
+        if growth is not None and names is not None and section.index == names.index:
+            # A copy at the end begins where the insertion does.
+            copied = growth.table_offset == image.size
+            offset = growth.table_offset - plan.hole if copied else moved.offset
+            moved = replace(moved, offset=offset, size=growth.table_size)
+        start = image.header.shoff + section.index * image.header.shentsize
+        yield from _changed_words(start, section.pack(), moved.pack())
+    if growth is not None and growth.overwritten and names is not None:
+        yield Write(offset=FileOffset(names.end), data=growth.overwritten)
 
 
 def _wrapper_writes(image: ElfImage, region: Region, wrappers: Sequence[RawWrapper]) -> Iterator[Write]:
     """Let each wrapper be HIPK, carry its index, and point to the map."""
+    target = region.address.to_bytes(_WORD, "little")
     for index, wrapper in enumerate(wrappers):
         yield Write(offset=wrapper.offset, data=HIPK_MAGIC)
         place = FileOffset(wrapper.offset + _INDEX_FIELD)
@@ -263,7 +261,6 @@ def _wrapper_writes(image: ElfImage, region: Region, wrappers: Sequence[RawWrapp
         pointer = wrapper.pointer
         if pointer is None:
             raise ConversionError(image.path, [f"nothing gives the pointer of wrapper {index} its value"])
-        target = region.address.to_bytes(_WORD, "little")
         if pointer.addend is not None:
             addend = (region.address - pointer.base) & _MASK
             yield Write(offset=pointer.addend, data=addend.to_bytes(_WORD, "little"))

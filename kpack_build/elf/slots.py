@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kpack_build.elf.constants import EHDR, PHDR, SegmentFlag, SegmentType
+from kpack_build.elf.constants import PHDR, SegmentFlag, SegmentType
+from kpack_build.elf.names import is_free
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from kpack_build.elf.image import ElfImage, ProgramHeader
 
 __all__ = ["Slot", "SlotKind", "iter_slots"]
-
-_FILLERS = (b"\0", b"X", b"Z")
-"""What linkers and patchelf leave in room that they gave up."""
 
 
 class SlotKind(Enum):
@@ -102,21 +100,8 @@ def _has_room(image: ElfImage) -> bool:
     """Tell whether the bytes behind the table are mapped with it, hold only filler, and are nobody's."""
     start = image.header.phoff + len(image.segments) * PHDR.size
     end = start + PHDR.size
-    if not image.sections or end > image.size:
-        return False
-    content = bytes(image.data[start:end])
-    if not any(content == filler * PHDR.size for filler in _FILLERS):
-        return False
     mapped = any(load.offset <= image.header.phoff and end <= load.end for load in image.loads)
-    owners = [(0, EHDR.size), (image.header.shoff, image.header.shoff + image.header.shentsize)]
-    owners += [(section.offset, section.end) for section in image.sections]
-    owners += [
-        (segment.offset, segment.end)
-        for segment in image.segments
-        if segment.type not in (SegmentType.LOAD, SegmentType.PHDR)
-    ]
-    owners += [(load.offset, load.offset + 1) for load in image.loads]
-    return mapped and not any(first < end and start < last for first, last in owners)
+    return bool(image.sections) and mapped and is_free(image, start, end)
 
 
 def _merged(image: ElfImage) -> Iterator[tuple[ProgramHeader, ...]]:

@@ -42,7 +42,7 @@ def iter_issues(
     Raises:
         FormatError: The converted file is damaged.
     """
-    if after.size != before.size - plan.hole + len(plan.appended):
+    if after.size != before.size - plan.hole + len(plan.inserted):
         yield f"its size is {after.size}"
     if after.header.entry != before.header.entry or after.dynamic != before.dynamic:
         yield "its entry point or dynamic table changed"
