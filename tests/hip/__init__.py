@@ -13,6 +13,7 @@ from tests.hip.runner import (
     run_hip,
     run_hip_command,
 )
+from tests.hip.stand_ins import stand_ins
 
 __all__ = [
     "CodeObjectAnswer",
@@ -24,4 +25,5 @@ __all__ = [
     "run_aarch64",
     "run_hip",
     "run_hip_command",
+    "stand_ins",
 ]

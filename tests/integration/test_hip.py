@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.corpus import corpus_tree
+from tests.fat import read_fat_binary
 from tests.fixtures.build import build_variant
 from tests.fixtures.variants import COMPILERS
-from tests.hip import HipRuntime, run_aarch64, run_hip, run_hip_command
+from tests.hip import HipRuntime, run_aarch64, run_hip, run_hip_command, stand_ins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,3 +116,21 @@ def test_corpus_library_with_its_own_runtime_loads() -> None:
     result = run_hip(runtime=HipRuntime.KPACK, libraries=[library])
     assert result.load_errors == {}
     assert [registration.accepted for registration in result.registrations] == [True]
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize(
+    ("name", "pattern", "wrappers"),
+    [
+        ("bitsandbytes", "bitsandbytes/libbitsandbytes_rocm*.so", 12),
+        ("jax-rocm7-plugin", "jax_rocm7_plugin/_*.so", 4),
+        ("gafime-rocm", "gafime_rocm/libgafime_rocm.so", 1),
+    ],
+)
+def test_corpus_libraries_load_beside_stand_ins(name: str, pattern: str, wrappers: int) -> None:
+    candidates = sorted(corpus_tree(name).glob(pattern))
+    libraries = [library for library in candidates if read_fat_binary(library)]
+    result = run_hip(runtime=HipRuntime.KPACK, libraries=libraries, preload=stand_ins(libraries))
+    assert result.load_errors == {}
+    assert len(result.registrations) == wrappers
+    assert all(registration.accepted for registration in result.registrations)
