@@ -117,12 +117,13 @@ def _load(name: str) -> CommandModule:
 
 def _main(words: Sequence[str]) -> int:
     arguments = build_parser(words).parse_args(words)
+    parser: argparse.ArgumentParser = arguments.parser
     options = OutputOptions(json=arguments.json, quiet=arguments.quiet, debug=arguments.debug)
     with Console(options) as console:
         try:
             return _load(arguments.command).run(arguments, console)
         except UsageError as error:
-            arguments.parser.error(str(error))
+            parser.error(str(error))
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - the edge of the program: each becomes one line and a code

@@ -141,6 +141,9 @@ class Console:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end_progress()
+
+    def _end_progress(self) -> None:
         if self._progress is not None:
             self._progress.finish()
 
@@ -172,6 +175,7 @@ class Console:
 
     def error(self, text: str) -> None:
         """Tell why a command failed, in one line."""
+        self._end_progress()
         print(f"{_PROGRAM}: error: {printable(' '.join(text.split()))}", file=self._stderr)
 
     def progress(self) -> CommandProgress:
