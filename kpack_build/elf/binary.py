@@ -386,7 +386,7 @@ def _bundle_record(bundle: Bundle, room: int, objects: Sequence[int | None]) -> 
         recipe = find_ccob_recipe(bundle)
         ccob = {
             "version": bundle.ccob.version,
-            "method": bundle.ccob.method,
+            "method": int(bundle.ccob.method),
             "level": None if recipe is None else recipe.level,
         }
     return {
