@@ -170,12 +170,12 @@ class _Extraction:
         first = self._plan.placements[key][0]
         data = opened.decoded.entry(entry)
         found = parse_code_object(data, path=opened.scanned.binary.path)
-        if found.target.processor != first.target.processor:
+        if not found.agrees_with(first.target):
             raise FormatError(
                 opened.scanned.binary.path,
-                f"the code object of {entry.id} is for another processor",
-                expected=first.target.processor,
-                found=found.target.processor,
+                "a code object is for another target than its bundle says",
+                expected=first.target,
+                found=found.target,
             )
         return self._archives[first.archive].prepare_kernel(first.wrapper.toc_key, str(first.target), data)
 

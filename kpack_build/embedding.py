@@ -1,0 +1,135 @@
+"""Say what changes in a wheel that carries its archives: files, indexes, loaders, and how all of it is undone.
+
+Everything that is added to a wheel is named here, and nothing of the wheel is overwritten but what the way
+back is recorded for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from kpack_build.assembly import archive_rows
+from kpack_build.errors import WheelError
+from kpack_build.index import INDEX_FORMAT, BinaryRow, CodeObjectRow, Index, WheelUndo, write_index
+from kpack_build.layout import Home, group_name, index_path
+from kpack_build.wheel import Changes, record_undo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kpack_build.assembly import Packing
+    from kpack_build.config import Config
+    from kpack_build.wheel import Change, TextUndo, WheelContents
+
+__all__ = ["Embedded", "HomeRows", "embed"]
+
+HomeRows: TypeAlias = "tuple[list[CodeObjectRow], list[BinaryRow]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedded:
+    """What changes in a wheel.
+
+    Attributes:
+        changes: The changes.
+        sizes: Size in bytes of each new or replaced member.
+        warnings: What the user should know, one sentence each.
+    """
+
+    changes: Changes
+    sizes: Mapping[str, int]
+    warnings: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    files: dict[str, Change] = field(default_factory=dict)
+    stored: set[str] = field(default_factory=set)
+    undo: dict[Home, dict[str, TextUndo]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def embed(
+    contents: WheelContents,
+    packing: Packing,
+    homes: Mapping[Home, HomeRows],
+    config: Config,
+    work: Path,
+) -> Embedded:
+    """Gather all changes of a wheel.
+
+    Args:
+        contents: The wheel.
+        packing: Its finished archives.
+        homes: What `convert_binaries` returned.
+        config: What the project wants.
+        work: The folder that holds converted binaries at their paths.
+
+    Raises:
+        WheelError: A new file would take the place of one of the wheel's own.
+    """
+    draft = _Draft()
+    for packed in packing.archives:
+        draft.files[packed.path] = packed.file
+        draft.stored.add(packed.path)
+    indexes: dict[str, Index] = {}
+    for home, rows in homes.items():
+        for binary in rows[1]:
+            draft.files[binary["path"]] = work / binary["path"]
+            draft.warnings += (f"{binary['path']}: {text}" for text in binary["restore"]["warnings"])
+        index = _index(contents, packing, home, rows, config)
+        indexes[index_path(home, index["group"])] = index
+    _add_indexes(contents, draft, indexes)
+    _check_new(contents, draft, [row["path"] for _, rows in homes.values() for row in rows])
+    return Embedded(
+        changes=Changes(files=draft.files, stored=frozenset(draft.stored)),
+        sizes={path: _size(change) for path, change in draft.files.items()},
+        warnings=tuple(draft.warnings),
+    )
+
+
+def _index(contents: WheelContents, packing: Packing, home: Home, rows: HomeRows, config: Config) -> Index:
+    return Index(
+        format=INDEX_FORMAT,
+        group=group_name(contents.name, config.group, home),
+        distribution=contents.name,
+        version=contents.version,
+        package=home.package,
+        scheme=packing.archives[0].archive.compression_scheme,
+        archives=archive_rows(packing, home),
+        code_objects=rows[0],
+        binaries=rows[1],
+        restore=WheelUndo(files={}, added=[], record=None),
+    )
+
+
+def _add_indexes(contents: WheelContents, draft: _Draft, indexes: Mapping[str, Index]) -> None:
+    """Serialise the indexes; the first one says how the wheel's other changes are undone."""
+    first = next(iter(indexes.values()))
+    present = {member.path for member in contents.members}
+    added = [path for path in (*draft.files, *indexes) if path not in present]
+    names: dict[str, Change] = dict.fromkeys((*draft.files, *indexes), b"")
+    first["restore"] = WheelUndo(
+        files={path: undo for edits in draft.undo.values() for path, undo in edits.items()},
+        added=sorted(added),
+        record=record_undo(contents, Changes(files=names)),
+    )
+    for path, index in indexes.items():
+        draft.files[path] = write_index(index)
+
+
+def _check_new(contents: WheelContents, draft: _Draft, replaced: Sequence[str]) -> None:
+    allowed = {*replaced, *(path for edits in draft.undo.values() for path in edits)}
+    for member in contents.members:
+        if member.path in draft.files and member.path not in allowed:
+            raise WheelError(
+                contents.path,
+                f"its member {member.path} is in the way of a new file of that name",
+                remedy="rename it, or choose another group",
+            )
+
+
+def _size(change: Change) -> int:
+    return change.stat().st_size if isinstance(change, Path) else len(change)

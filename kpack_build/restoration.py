@@ -1,0 +1,144 @@
+"""Give back the wheel that was packed: fat binaries, texts, RECORD, and nothing that was added.
+
+The result equals the original member by member, bit for bit. Binaries whose bundles were compressed (CCOB)
+hold equal code objects under equal ids in equal order instead, where that compression cannot be repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kpack_build.archive import PackedKernelArchive
+from kpack_build.errors import FormatError, WheelError
+from kpack_build.hostbinary import restore as restore_binary
+from kpack_build.index import parse_index
+from kpack_build.layout import ARCHIVE_FOLDER, toc_key
+from kpack_build.wheel import Changes, apply_record_undo, apply_text_undo, open_wheel, write_contents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kpack_build.index import Index
+    from kpack_build.wheel import Change, WheelContents
+
+__all__ = ["iter_indexes", "restore"]
+
+
+def restore(wheel: Path, output_dir: Path) -> Path:
+    """Write the original of a packed wheel, or of its unpacked tree.
+
+    Args:
+        wheel: The packed wheel.
+        output_dir: Folder of the result, which has the same name; it is made where it is missing.
+
+    Returns:
+        The path of the result.
+
+    Raises:
+        WheelError: The wheel was not packed by kpack-build, or was changed since.
+        ConversionError: A binary or a code object is not what the index says.
+        FormatError: A file is damaged.
+    """
+    destination = output_dir / wheel.resolve().name
+    if destination.exists() and destination.samefile(wheel):
+        raise WheelError(wheel, "the result would replace the source", remedy="name another output folder")
+    with open_wheel(wheel) as contents, ExitStack() as stack:
+        indexes = dict(iter_indexes(contents))
+        if not indexes:
+            raise WheelError(
+                wheel, "there is no index of kpack-build in it", remedy="restore a wheel that it packed"
+            )
+        output_dir.mkdir(parents=True, exist_ok=True)
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".kpack-build-", dir=output_dir)))
+        files: dict[str, Change] = {}
+        for path, index in indexes.items():
+            files.update(_restore_home(contents, path, index, work))
+        write_contents(contents, _undo(contents, indexes, files), destination)
+    return destination
+
+
+def iter_indexes(contents: WheelContents) -> Iterator[tuple[str, Index]]:
+    """Iterate over the indexes of a wheel and their paths in it.
+
+    Raises:
+        FormatError: One is damaged.
+    """
+    for member in contents.members:
+        folder, name = posixpath.split(member.path)
+        if posixpath.basename(folder) == ARCHIVE_FOLDER and name.endswith(".json"):
+            yield member.path, parse_index(contents.read(member.path), contents.path / member.path)
+
+
+class _CodeObjects:
+    """The code objects of a home, by their numbers in its index."""
+
+    def __init__(self, index: Index, archives: list[PackedKernelArchive], source: Path) -> None:
+        self._rows = index["code_objects"]
+        self._archives = archives
+        self._source = source
+        self._keys = {
+            number: (toc_key(binary["kernel_name"], wrapper), target)
+            for binary in index["binaries"]
+            for wrapper, answers in enumerate(binary["wrappers"])
+            for target, number in answers.items()
+        }
+
+    def fetch(self, number: int) -> bytes | memoryview:
+        """Return a code object's bytes.
+
+        Raises:
+            FormatError: It is not there, or is another one.
+        """
+        try:
+            row = self._rows[number]
+            archive = self._archives[row["archive"]]
+            data = archive.get_kernel(*self._keys[number])
+        except (LookupError, TypeError) as error:
+            raise FormatError(
+                self._source, "the index names a code object that it does not describe", found=number
+            ) from error
+        if data is None or hashlib.sha256(data).hexdigest() != row["sha256"]:
+            raise FormatError(
+                self._source,
+                f"code object {number} ({row['target']}) in its archives is not the one of the index",
+                expected=row["sha256"],
+            )
+        return data
+
+
+def _restore_home(contents: WheelContents, path: str, index: Index, work: Path) -> dict[str, Change]:
+    folder = posixpath.dirname(path)
+    with ExitStack() as stack:
+        archives = [
+            stack.enter_context(
+                PackedKernelArchive.read(contents.materialise(posixpath.join(folder, row["file"])))
+            )
+            for row in index["archives"]
+        ]
+        objects = _CodeObjects(index, archives, contents.path / path)
+        files: dict[str, Change] = {}
+        for binary in index["binaries"]:
+            fat = work / binary["path"]
+            fat.parent.mkdir(parents=True, exist_ok=True)
+            restore_binary(contents.materialise(binary["path"]), binary["restore"], objects.fetch, fat)
+            files[binary["path"]] = fat
+    return files
+
+
+def _undo(contents: WheelContents, indexes: dict[str, Index], files: dict[str, Change]) -> Changes:
+    removed: set[str] = set()
+    record: bytes | None = None
+    for index in indexes.values():
+        undo = index["restore"]
+        removed.update(undo["added"])
+        for path, edit in undo["files"].items():
+            files[path] = apply_text_undo(contents.read(path), edit, path=contents.path / path)
+        if undo["record"] is not None:
+            packed = contents.read(contents.record.own_path)
+            record = apply_record_undo(packed, undo["record"], path=contents.path)
+    return Changes(files=files, removed=frozenset(removed), record=record)
