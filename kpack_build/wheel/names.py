@@ -82,18 +82,18 @@ def member_name_problem(name: str) -> str | None:
     return next((problem for problem, is_so in problems.items() if is_so), None)
 
 
-def check_member_names(path: Path, names: Iterable[str]) -> None:
+def check_member_names(path: Path, names: Iterable[str], empty_folders: Iterable[str] = ()) -> None:
     """Check the names of all files of a wheel.
 
     Args:
         path: The wheel, for errors.
         names: The names.
+        empty_folders: Folders that have an entry of their own, each with a slash at the end.
 
     Raises:
         WheelError: A name is unsafe or there twice, or a file's name is that of another's folder too.
     """
     seen: set[str] = set()
-    folders: dict[str, str] = {}
     for name in names:
         problem = member_name_problem(name)
         if problem is not None:
@@ -101,9 +101,17 @@ def check_member_names(path: Path, names: Iterable[str]) -> None:
         if name in seen:
             raise WheelError(path, f"member {name} is there twice", remedy=_REMEDY)
         seen.add(name)
+    folders = _folders([*empty_folders, *seen])
+    for name in sorted(seen & folders.keys()):
+        raise WheelError(path, f"member {name} is the folder of {folders[name]} too", remedy=_REMEDY)
+
+
+def _folders(names: Iterable[str]) -> dict[str, str]:
+    """Return all folders above some names, each with one of the names."""
+    folders: dict[str, str] = {}
+    for name in sorted(names):
         folder = name.rpartition("/")[0]
         while folder and folder not in folders:
             folders[folder] = name
             folder = folder.rpartition("/")[0]
-    for name in sorted(seen & folders.keys()):
-        raise WheelError(path, f"member {name} is the folder of {folders[name]} too", remedy=_REMEDY)
+    return folders

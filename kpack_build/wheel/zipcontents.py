@@ -58,7 +58,8 @@ class ZipContents:
 
     def _load(self) -> None:
         names = [info.filename for info in self._zip.infos if not info.is_dir()]
-        check_member_names(self.path, names)
+        folders = [info.filename for info in self._zip.infos if info.is_dir()]
+        check_member_names(self.path, names, folders)
         self._infos = {info.filename: info for info in self._zip.infos}
         self._checked = False
         self._folder: tempfile.TemporaryDirectory[str] | None = None
