@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from kpack_build.extraction import Progress
     from kpack_build.hostbinary import HostBinary
+    from kpack_build.packedwheel import PackedWheel
     from kpack_build.targets import TargetId
-    from kpack_build.verification import PackedWheel
 
 __all__ = ["compare"]
 

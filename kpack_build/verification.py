@@ -13,19 +13,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import posixpath
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kpack_build.codeobject import parse_code_object
+from kpack_build.comparison import compare
 from kpack_build.elf.image import parse_image
 from kpack_build.elf.refusal import layout_faults
 from kpack_build.errors import FormatError, KpackError, TargetError, VerificationError
 from kpack_build.filesets import FoundFile, WheelFiles, map_file
 from kpack_build.hostbinary import BinaryState, open_host_binary
-from kpack_build.index import parse_index
 from kpack_build.kernelsearch import Search, Shelf
-from kpack_build.layout import ARCHIVE_FOLDER, find_home, toc_key
-from kpack_build.magic import FileKind, detect
+from kpack_build.layout import find_home, toc_key
+from kpack_build.packedwheel import Counts, Fault, PackedWheel
 from kpack_build.targets import TargetId, feature_states, hip_choice
 from kpack_build.wheel import open_wheel
 
@@ -35,47 +35,11 @@ if TYPE_CHECKING:
 
     from kpack_build.extraction import Progress
     from kpack_build.hostbinary import HostBinary, KpackReference
-    from kpack_build.index import ArchiveRow, BinaryRow, CodeObjectRow, Index
+    from kpack_build.index import ArchiveRow, CodeObjectRow, Index
     from kpack_build.kernelsearch import Answer, OpenArchive
     from kpack_build.report import JSONValue
 
-__all__ = ["Counts", "Fault", "PackedWheel", "Verification", "verify"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """Something that is wrong: the member of the wheel that it is about, and a clause that says what."""
-
-    path: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.problem}"
-
-
-@dataclass(slots=True, kw_only=True)
-class Counts:
-    """What was checked.
-
-    Attributes:
-        files: Members of the wheel.
-        archives: Archives.
-        binaries: Converted binaries.
-        wrappers: Their wrappers.
-        code_objects: Stored code objects, each once.
-        answers: Look-ups of a wrapper under a listed target.
-        gpus: Look-ups of a wrapper for a state of a GPU.
-        compared: Code objects of the fat wheel that were compared.
-    """
-
-    files: int = 0
-    archives: int = 0
-    binaries: int = 0
-    wrappers: int = 0
-    code_objects: int = 0
-    answers: int = 0
-    gpus: int = 0
-    compared: int = 0
+__all__ = ["Verification", "verify"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,60 +95,10 @@ def verify(
         for name in packed.binaries:
             _check_binary(packed, name)
         if against is not None:
-            from kpack_build.comparison import compare  # noqa: PLC0415 - it needs the classes of this module
-
             compare(packed, against, targets=targets, progress=progress)
         return Verification(
             path=source, counts=packed.counts, faults=tuple(packed.faults), notes=tuple(packed.notes)
         )
-
-
-@dataclass(slots=True)
-class PackedWheel:
-    """A wheel that is being verified: its files and indexes, and what was found so far."""
-
-    files: WheelFiles
-    shelf: Shelf
-    counts: Counts = field(default_factory=Counts)
-    faults: list[Fault] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    indexes: dict[str, Index] = field(init=False)
-    binaries: list[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.counts.files = len(self.files.sizes)
-        self.indexes = dict(self._read_indexes())
-        self.binaries = [
-            name for name in self.files.sizes if detect(self.files, name) is FileKind.HOST_BINARY
-        ]
-
-    def fault(self, path: str, problem: str) -> None:
-        """Note a fault."""
-        self.faults.append(Fault(path=path, problem=problem))
-
-    def archive_rows(self) -> Iterator[tuple[str, ArchiveRow]]:
-        """Iterate over all archives of all indexes, with their paths in the wheel."""
-        for path, index in self.indexes.items():
-            for row in index["archives"]:
-                yield posixpath.join(posixpath.dirname(path), row["file"]), row
-
-    def row_of(self, binary: str) -> tuple[Index, BinaryRow] | None:
-        """Return what an index says about a binary, or None where none names it."""
-        for index in self.indexes.values():
-            for row in index["binaries"]:
-                if row["path"] == binary:
-                    return index, row
-        return None
-
-    def _read_indexes(self) -> Iterator[tuple[str, Index]]:
-        for name in self.files.sizes:
-            folder, file = posixpath.split(name)
-            if posixpath.basename(folder) != ARCHIVE_FOLDER or not file.endswith(".json"):
-                continue
-            try:
-                yield name, parse_index(self.files.file(name).read_bytes(), name)
-            except FormatError as error:
-                self.fault(name, str(error))
 
 
 def _check_record(packed: PackedWheel) -> None:
