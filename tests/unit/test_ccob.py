@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import zlib
+from pathlib import Path
+from typing import IO
+
+import pytest
+import zstandard
+
+from kpack_build import ccob
+from kpack_build.bundle import Bundle, find_ccob_recipe, parse_bundle, write_bundle
+from kpack_build.ccob import CcobMethod, write_ccob
+from kpack_build.errors import FormatError, KpackError
+from tests.fixtures.bundles import HOST_ID, encodings, entry_id, fat_bundle
+
+PATH = Path("libfat.so")
+PLAIN = fat_bundle("gfx90a:sramecc+:xnack-", "gfx1100", "gfx11-generic", "gfx1300")
+ENCODED = dict(encodings(PLAIN))
+
+
+def parse(data: bytes) -> Bundle:
+    return parse_bundle(memoryview(data), 0, limit=len(data), path=PATH)
+
+
+def with_claims(
+    name: str, *, total: int | None = None, size: int | None = None, digest: int | None = None
+) -> bytes:
+    """Change what the header of a version 3 bundle says."""
+    data = bytearray(ENCODED[name])
+    for place, value in ((8, total), (16, size), (24, digest)):
+        if value is not None:
+            struct.pack_into("<Q", data, place, value)
+    return bytes(data)
+
+
+V3 = ("ccob-v3-zlib", "ccob-v3-zstd")
+
+
+@pytest.mark.parametrize("name", V3)
+@pytest.mark.parametrize("total", [0, 31, 1 << 32, (1 << 64) - 1])
+def test_a_total_size_that_cannot_be_is_refused(name: str, total: int) -> None:
+    with pytest.raises(FormatError):
+        parse(with_claims(name, total=total))
+
+
+@pytest.mark.parametrize("name", V3)
+@pytest.mark.parametrize("size", [1 << 40, (1 << 64) - 1])
+def test_a_decoded_size_that_no_payload_can_have_is_refused_at_once(name: str, size: int) -> None:
+    with pytest.raises(FormatError):
+        parse(with_claims(name, size=size))
+
+
+def decode(data: bytes) -> None:
+    with parse(data).open_decoded():
+        pass
+
+
+@pytest.mark.parametrize("name", V3)
+@pytest.mark.parametrize("difference", [-1, 1, 1000])
+def test_a_wrong_decoded_size_is_refused(name: str, difference: int) -> None:
+    with pytest.raises(FormatError):
+        decode(with_claims(name, size=len(PLAIN) + difference))
+
+
+@pytest.mark.parametrize("name", V3)
+def test_a_wrong_hash_is_refused(name: str) -> None:
+    with pytest.raises(FormatError) as raised:
+        decode(with_claims(name, digest=1))
+    assert raised.value.expected == "0x0000000000000001"
+
+
+@pytest.mark.parametrize("name", V3)
+def test_data_that_ends_before_the_bundle_does_is_refused(name: str) -> None:
+    longer = with_claims(name, total=len(ENCODED[name]) + 5) + b"extra"
+    with pytest.raises(FormatError):
+        decode(longer)
+
+
+@pytest.mark.parametrize(("place", "value"), [(4, 0), (4, 4), (6, 2)])
+def test_unknown_versions_and_methods_are_refused(place: int, value: int) -> None:
+    data = bytearray(ENCODED["ccob-v3-zstd"])
+    struct.pack_into("<H", data, place, value)
+    with pytest.raises(FormatError):
+        parse(bytes(data))
+
+
+def zstd_ccob(payload: bytes, plain: bytes) -> bytes:
+    header = struct.pack("<4sHHQQQ", b"CCOB", 3, 1, 32 + len(payload), len(plain), ccob.plain_digest(plain))
+    return header + payload
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("content_size", [False, True])
+def test_other_ways_to_write_a_zstd_frame(*, checksum: bool, content_size: bool) -> None:
+    plain = fat_bundle("gfx1100") + b"\1" * 300_000
+    compressor = zstandard.ZstdCompressor(write_checksum=checksum, write_content_size=content_size)
+    with parse(zstd_ccob(compressor.compress(plain), plain)).open_decoded() as decoded:
+        assert decoded.data == plain
+
+
+def test_a_second_zstd_frame_is_refused() -> None:
+    frame = zstandard.ZstdCompressor().compress(PLAIN)
+    with pytest.raises(FormatError):
+        decode(zstd_ccob(frame + frame, PLAIN))
+
+
+@pytest.mark.parametrize("name", V3)
+def test_large_bundles_are_decoded_into_an_unlinked_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    temporary_file = tempfile.TemporaryFile
+
+    def note(*, prefix: str) -> IO[bytes]:
+        opened.append(prefix)
+        return temporary_file(prefix=prefix)
+
+    monkeypatch.setattr(ccob, "_MEMORY_LIMIT", 100)
+    monkeypatch.setattr(tempfile, "TemporaryFile", note)
+    bundle = parse(ENCODED[name])
+    with bundle.open_decoded() as decoded:
+        assert decoded.data == PLAIN
+        assert decoded.unaccounted() == []
+    assert len(opened) == 1
+    for difference in (-1, 1):
+        with pytest.raises(FormatError):
+            decode(with_claims(name, size=len(PLAIN) + difference))
+    with pytest.raises(FormatError):
+        decode(with_claims(name, digest=1))
+    assert find_ccob_recipe(bundle) is None
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("method", "level"), [(CcobMethod.ZLIB, 9), (CcobMethod.ZSTD, 1), (CcobMethod.ZSTD, 10)]
+)
+def test_recipes_give_back_the_compressed_bundle(version: int, method: CcobMethod, level: int) -> None:
+    plain = write_bundle([(HOST_ID, b""), (entry_id("gfx1100"), zlib.compress(os.urandom(300_000)) * 2)])
+    stored = write_ccob(plain, version=version, method=method, level=level)
+    recipe = find_ccob_recipe(parse(stored))
+    assert recipe is not None
+    assert (recipe.version, recipe.method) == (version, method)
+    assert write_ccob(plain, version=version, method=method, level=recipe.level) == stored
+
+
+def test_no_recipe_for_a_compressor_that_is_not_ours() -> None:
+    plain = fat_bundle("gfx1100")
+    payload = zstandard.ZstdCompressor(write_checksum=True).compress(plain)
+    assert find_ccob_recipe(parse(zstd_ccob(payload, plain))) is None
+    assert find_ccob_recipe(parse(plain)) is None
+
+
+def test_a_recipe_is_tried_on_all_bytes() -> None:
+    """The samples are equal here, the whole is not."""
+    plain = write_bundle([(entry_id("gfx1100"), os.urandom(300_000))])
+    compressor = zlib.compressobj(6)
+    payload = compressor.compress(plain[:200_000]) + compressor.flush(zlib.Z_FULL_FLUSH)
+    payload += compressor.compress(plain[200_000:]) + compressor.flush()
+    header = struct.pack("<4sHHQQQ", b"CCOB", 3, 0, 32 + len(payload), len(plain), ccob.plain_digest(plain))
+    assert find_ccob_recipe(parse(header + payload)) is None
+
+
+def test_a_bundle_too_large_for_its_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ccob, "_FIELDS", {2: struct.Struct("<BBQ")})
+    with pytest.raises(KpackError):
+        write_ccob(bytes(1000), version=2, method=CcobMethod.ZLIB, level=1)
