@@ -29,7 +29,7 @@ __all__ = [
     "restore",
 ]
 
-_SEARCHED_LEVELS = (3, 9, 19, 22)
+_LEVELS = {CcobMethod.ZSTD: (3, 9, 19, 20, 22), CcobMethod.ZLIB: (6, 9)}
 
 
 def open_host_binary(path: Path) -> HostBinary | None:
@@ -53,11 +53,8 @@ def restore(
     record: ConversionRecord,
     fetch: Callable[[int], bytes | memoryview],
     destination: Path,
-) -> None:
+) -> bool:
     """Make the fat binary again.
-
-    The result is the original bit for bit. Compressed bundles whose encoder's settings are not known are the
-    exception: they hold equal code objects, in order and under the same ids.
 
     Args:
         host: The converted binary.
@@ -65,21 +62,27 @@ def restore(
         fetch: Returns a code object by its number.
         destination: The new file; it appears whole or not at all.
 
+    Returns:
+        Whether it is the original bit for bit. If not, a compressed bundle could not be compressed as it was:
+        it holds equal code objects, in order and under the same ids.
+
     Raises:
         ConversionError: The binary is not the one that was converted, or something does not fit.
         OSError: A file cannot be read or written.
     """
     try:
-        FatWriter(record, fetch, encode=_encode).write(host, destination)
+        return FatWriter(record, fetch, encode=_encode).write(host, destination)
     except RestoreError as error:
         raise ConversionError(host, [str(error)]) from error
 
 
 def _encode(plain: bytes, ccob: CcobRecord, room: int) -> bytes | None:
-    """Compress a bundle as it was, or at the first level that makes it fit."""
+    """Compress a bundle as it was, or at the first level that makes it fit.
+
+    Compilers use the level 3 unless they are told otherwise; what they were told shows in the size.
+    """
     method = CcobMethod(ccob["method"])
-    levels = _SEARCHED_LEVELS if ccob["level"] is None else (ccob["level"],)
-    for level in levels:
+    for level in _LEVELS[method]:
         encoded = write_ccob(plain, version=ccob["version"], method=method, level=level)
         if len(encoded) <= room:
             return encoded

@@ -15,7 +15,7 @@ import msgpack
 from kpack_build.errors import ConversionError, FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -164,7 +164,12 @@ class HostBinary(Protocol):
         """Return why it has to stay fat; empty where it can be converted."""
 
     def to_hipk(
-        self, destination: Path, reference: KpackReference, objects: Sequence[Sequence[int | None]]
+        self,
+        destination: Path,
+        reference: KpackReference,
+        objects: Sequence[Sequence[int | None]],
+        *,
+        kept: Mapping[int, int] = ...,
     ) -> ConversionRecord:
         """Write the converted binary, verify it, and return what the way back needs.
 
@@ -172,6 +177,8 @@ class HostBinary(Protocol):
             destination: The new file; it appears whole or not at all, with the mode bits of this one.
             reference: The map.
             objects: For each bundle and each of its entries the number of its code object, or None.
+            kept: For bundles whose stored (compressed) bytes are kept as well, the numbers by which they can
+                be fetched; such bundles come back bit for bit.
 
         Raises:
             ConversionError: It has to stay fat, or the result is not what it should be.

@@ -7,6 +7,7 @@ file is mapped, never read whole, and never changed.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import mmap
 import os
 import re
@@ -14,9 +15,10 @@ import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
-from kpack_build.bundle import Bundle, find_ccob_recipe, parse_bundle
+from kpack_build.bundle import Bundle, parse_bundle
 from kpack_build.elf.constants import MACHINE_NAMES, Address, FileOffset
 from kpack_build.elf.convert import apply_plan, list_patches, list_pieces, list_warnings, sha256_of
 from kpack_build.elf.fatbin import REFERENCE_SECTION, DeviceCode, RawWrapper, WrapperKind, find_device_code
@@ -35,7 +37,7 @@ from kpack_build.runtime._restore import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -44,6 +46,7 @@ __all__ = ["ElfBinary", "open_elf"]
 
 _HIP_LIBRARY = re.compile(r"^libamdhip64[-.]")
 _SMALLEST_REFERENCE = b"\x80"
+_NONE_KEPT: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +221,12 @@ class ElfBinary:
         return self._code.wrappers if self._code is not None else ()
 
     def to_hipk(
-        self, destination: Path, reference: KpackReference, objects: Sequence[Sequence[int | None]]
+        self,
+        destination: Path,
+        reference: KpackReference,
+        objects: Sequence[Sequence[int | None]],
+        *,
+        kept: Mapping[int, int] = _NONE_KEPT,
     ) -> ConversionRecord:
         """Write the converted binary.
 
@@ -226,6 +234,7 @@ class ElfBinary:
             destination: The new file; it appears whole or not at all, with the mode bits of this one.
             reference: The map.
             objects: For each bundle and each of its entries the number of its code object, or None.
+            kept: For bundles whose stored bytes are kept as well, the numbers of these.
 
         Returns:
             The record by which `kpack_build.hostbinary.restore` makes the original again.
@@ -237,7 +246,7 @@ class ElfBinary:
         if self.refusals():
             raise ConversionError(self.path, self.refusals())
         plan = self._plan(reference.to_bytes())
-        record = self._record(plan, objects)
+        record = self._record(plan, objects, kept)
         handle, name = tempfile.mkstemp(prefix=".kpack-", dir=destination.parent)
         private = Path(name)
         try:
@@ -267,11 +276,13 @@ class ElfBinary:
         if issues:
             raise ConversionError(self.path, [f"the result failed its check: {issue}" for issue in issues])
 
-    def _record(self, plan: ConversionPlan, objects: Sequence[Sequence[int | None]]) -> ConversionRecord:
+    def _record(
+        self, plan: ConversionPlan, objects: Sequence[Sequence[int | None]], kept: Mapping[int, int]
+    ) -> ConversionRecord:
         ends = [*(bundle.offset for bundle in self.bundles[1:]), plan.region.end]
         bundles = [
-            _bundle_record(bundle, end - bundle.offset, numbers)
-            for bundle, end, numbers in zip(self.bundles, ends, objects, strict=True)
+            _bundle_record(bundle, end - bundle.offset, objects[number], kept.get(number))
+            for number, (bundle, end) in enumerate(zip(self.bundles, ends, strict=True))
         ]
         return {
             "format": RECORD_FORMAT,
@@ -376,18 +387,20 @@ def _wrappers(image: ElfImage, code: DeviceCode | None, bundles: Sequence[Bundle
         )
 
 
-def _bundle_record(bundle: Bundle, room: int, objects: Sequence[int | None]) -> BundleRecord:
+def _bundle_record(
+    bundle: Bundle, room: int, objects: Sequence[int | None], kept: int | None
+) -> BundleRecord:
     entries: list[EntryRecord] = [
         {"id": entry.id, "offset": entry.offset, "size": entry.size, "object": number}
         for entry, number in zip(bundle.entries, objects, strict=True)
     ]
     ccob: CcobRecord | None = None
     if bundle.ccob is not None:
-        recipe = find_ccob_recipe(bundle)
         ccob = {
             "version": bundle.ccob.version,
             "method": int(bundle.ccob.method),
-            "level": None if recipe is None else recipe.level,
+            "sha256": hashlib.sha256(bundle.stored[: bundle.stored_size]).hexdigest(),
+            "kept": kept,
         }
     return {
         "offset": bundle.offset,

@@ -81,14 +81,15 @@ class EntryRecord(TypedDict):
 
 
 class CcobRecord(TypedDict):
-    """How a compressed bundle was encoded.
+    """How a compressed bundle was encoded, and the digest of its stored bytes.
 
-    `level` is the one that gives the original bytes again, or None where none was found.
+    `kept` is the number under which the stored bytes themselves can be fetched, or None.
     """
 
     version: int
     method: int
-    level: int | None
+    sha256: str
+    kept: int | None
 
 
 class BundleRecord(TypedDict):
@@ -191,31 +192,27 @@ class FatWriter:
         self._keep = keep
         self._encode = encode
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether the result is the original bit for bit, which is then checked by its digest."""
-        bundles = self._record["bundles"]
-        return self._keep is None and all(
-            bundle["ccob"] is None or bundle["ccob"]["level"] is not None for bundle in bundles
-        )
-
-    def write(self, host: str | os.PathLike[str], destination: str | os.PathLike[str]) -> None:
+    def write(self, host: str | os.PathLike[str], destination: str | os.PathLike[str]) -> bool:
         """Write the fat binary.
 
         Args:
             host: The converted binary, as the record describes it.
             destination: Where the fat one goes; it has the mode bits of the converted one.
 
+        Returns:
+            Whether the result is the original, bit for bit. It is not with a choice of entries, or where a
+            bundle could not be compressed as it was.
+
         Raises:
-            RestoreError: The converted binary or a code object is not what the record says, or a bundle does
-                not fit into its place.
+            RestoreError: The converted binary or a code object is not what the record says, or a bundle
+                does not fit into its place.
             OSError: A file cannot be read or written.
         """
         target = os.fspath(destination)
         handle, private = tempfile.mkstemp(prefix=".kpack-", dir=os.path.dirname(os.path.abspath(target)))
         try:
             with open(handle, "w+b") as output, open(host, "rb") as source:
-                self._fill(source, output)
+                exact = self._fill(source, output)
                 os.fchmod(output.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode))
                 output.flush()
                 os.fsync(output.fileno())
@@ -223,8 +220,9 @@ class FatWriter:
         except BaseException:
             os.unlink(private)
             raise
+        return exact
 
-    def _fill(self, source: BinaryIO, output: BinaryIO) -> None:
+    def _fill(self, source: BinaryIO, output: BinaryIO) -> bool:
         size = os.fstat(source.fileno()).st_size
         if size != self._record["host_size"]:
             raise RestoreError(
@@ -236,23 +234,26 @@ class FatWriter:
         for patch in self._record["patches"]:
             output.seek(patch["offset"])
             output.write(bytes.fromhex(patch["data"]))
-        for bundle in self._record["bundles"]:
-            self._write_bundle(bundle, output)
+        originals = [self._write_bundle(bundle, output) for bundle in self._record["bundles"]]
+        exact = all(originals)
         output.flush()
-        if self.is_exact and _sha256(output) != self._record["sha256"]:
+        if exact and _sha256(output) != self._record["sha256"]:
             raise RestoreError("the result is not the original: the converted binary was changed")
+        return exact
 
-    def _write_bundle(self, bundle: BundleRecord, output: BinaryIO) -> None:
+    def _write_bundle(self, bundle: BundleRecord, output: BinaryIO) -> bool:
+        """Write a bundle; tells whether it is the original one."""
         entries = self._chosen(bundle)
-        if bundle["ccob"] is None or (self._keep is not None and _extent(entries) <= bundle["room"]):
+        ccob = bundle["ccob"]
+        if ccob is None or (self._keep is not None and _extent(entries) <= bundle["room"]):
             self._write_plain(bundle, entries, output)
-            return
-        size = bundle["decoded_size"] if self._keep is None else 0
-        encoded = self._encoded(bundle, bundle["ccob"], join_bundle(entries, self._fetch, size))
+            return self._keep is None
+        encoded = self._encoded(bundle, ccob, entries)
         if encoded is None or len(encoded) > bundle["room"]:
             raise RestoreError(f"the bundle at {bundle['offset']:#x} does not fit into its place")
         output.seek(bundle["offset"])
         output.write(encoded)
+        return hashlib.sha256(encoded).hexdigest() == ccob["sha256"]
 
     def _write_plain(self, bundle: BundleRecord, entries: list[EntryRecord], output: BinaryIO) -> None:
         if _extent(entries) > bundle["room"]:
@@ -264,7 +265,14 @@ class FatWriter:
                 output.seek(bundle["offset"] + entry["offset"])
                 output.write(_fetched(entry, self._fetch))
 
-    def _encoded(self, bundle: BundleRecord, ccob: CcobRecord, plain: bytes) -> bytes | None:
+    def _encoded(
+        self, bundle: BundleRecord, ccob: CcobRecord, entries: list[EntryRecord]
+    ) -> bytes | bytearray | memoryview | None:
+        """Return a bundle in compressed form: as it was kept, or compressed again."""
+        if self._keep is None and ccob["kept"] is not None:
+            return self._fetch(ccob["kept"])
+        size = bundle["decoded_size"] if self._keep is None else 0
+        plain = join_bundle(entries, self._fetch, size)
         if self._encode is not None:
             return self._encode(plain, ccob, bundle["room"])
         return pack_ccob(plain, ccob["version"], _CCOB_ZLIB, zlib.compress(plain, 9))
