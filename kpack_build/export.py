@@ -109,10 +109,10 @@ def export_code_objects(
         folder.mkdir()
         with open_files(source) as files:
             progress.start("extracting code objects", sum(files.sizes.values()))
-            objects = _write_all(_iter_wanted(files, targets, progress), folder)
+            objects = tuple(_write_all(_iter_wanted(files, targets, progress), folder))
             progress.finish()
         folder.rename(output)
-    return Export(source=source, output=output, objects=tuple(objects))
+    return Export(source=source, output=output, objects=objects)
 
 
 def file_name(target: TargetId) -> str:

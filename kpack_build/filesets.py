@@ -11,6 +11,7 @@ consulted.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import glob
 import mmap
@@ -194,7 +195,7 @@ def _pattern(place: str) -> str:
 
 @contextmanager
 def map_file(file: Path) -> Iterator[memoryview]:
-    """Map a file to read it; the view must not be used after the context, which lets it go.
+    """Map a file to read it; the map goes away after the context, as soon as no view of it is left.
 
     Args:
         file: A regular file, possibly empty.
@@ -203,5 +204,9 @@ def map_file(file: Path) -> Iterator[memoryview]:
         if os.fstat(stream.fileno()).st_size == 0:
             yield memoryview(b"")
             return
-        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-            yield view
+        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            yield memoryview(mapped)
+        finally:
+            with contextlib.suppress(BufferError):
+                mapped.close()

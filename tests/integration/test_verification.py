@@ -1,0 +1,209 @@
+"""Faults that verification must find, in wheels that we packed and in wheels that others converted."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kpack_build.archive import PackedKernelArchive
+from kpack_build.cli import main
+from kpack_build.cli.progress import SilentProgress
+from kpack_build.errors import VerificationError
+from kpack_build.hostbinary import KpackReference
+from kpack_build.verification import Verification, verify
+from tests.converted import convert
+from tests.fixtures.build import build_variant
+from tests.unit.archives import write_archive
+from tests.unit.wheels import FILE_NAME, write_tree_of_wheel, write_wheel_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.clang
+
+BINARY = "pkg/lib.so"
+
+
+def _verify(source: Path, against: Path | None = None) -> Verification:
+    return verify(source, against=against, progress=SilentProgress())
+
+
+def _problems(source: Path) -> str:
+    result = _verify(source)
+    assert not result.is_sound
+    return "\n".join(map(str, result.faults))
+
+
+def _pack(tmp_path: Path, variant: str, *options: str) -> tuple[Path, Path]:
+    """Pack a wheel with one library; return the fat wheel and the tree of the packed one."""
+    files = {"pkg/__init__.py": b"", BINARY: build_variant(variant).read_bytes()}
+    wheel = write_wheel_file(tmp_path, files)
+    assert main(["pack", str(wheel), "-o", str(tmp_path / "packed"), "--quiet", *options]) == 0
+    with zipfile.ZipFile(tmp_path / "packed" / FILE_NAME) as archive:
+        archive.extractall(tmp_path / "tree")
+    return wheel, tmp_path / "tree"
+
+
+@pytest.mark.parametrize("group_by", ["target", "sub-family", "family"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        *("plain-22", "compressed-22", "rdc-22", "executable-22", "features-22", "features-mixed-22"),
+        *("generic-22", "generic-only-in-one-22", "units-differ-22"),
+    ],
+)
+def test_packed_wheels_are_sound(tmp_path: Path, variant: str, group_by: str) -> None:
+    wheel, tree = _pack(tmp_path, variant, "--group-by", group_by)
+    result = _verify(tree, against=wheel)
+    assert result.faults == ()
+    assert result.counts.gpus
+    assert result.counts.compared
+    result.raise_for_faults()
+
+
+def _rewrite(archive: Path, left_out: set[tuple[str, str]]) -> None:
+    """Write an archive again without some of its entries."""
+    with PackedKernelArchive.read(archive) as old:
+        entries = {
+            (key, target): bytes(old.get_kernel(key, target) or b"") for key, target, _ in old.entries()
+        }
+        listed = list(old.gfx_arches)
+    assert left_out <= set(entries)
+    write_archive(archive, listed, {entry: data for entry, data in entries.items() if entry not in left_out})
+
+
+def test_entry_that_completion_should_have_made(tmp_path: Path) -> None:
+    """Wrapper 1 has one object for all states of xnack; under a listed state it must be answered too."""
+    _, tree = _pack(tmp_path, "features-mixed-22")
+    for archive in tree.glob("pkg/.kpack/*gfx9_0*"):
+        _rewrite(archive, {(f"{BINARY}#1", "gfx90a:sramecc+:xnack-")})
+    problems = _problems(tree)
+    assert f"{BINARY}#1 for gfx90a:sramecc+:xnack-" in problems
+
+
+def test_index_and_binary_that_do_not_belong_together(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "plain-22")
+    [file] = tree.rglob(".kpack/*.json")
+    index = json.loads(file.read_text())
+    index["binaries"][0]["kernel_name"] = "other/lib.so"
+    index["binaries"][0]["wrappers"].pop()
+    index["binaries"].append({**index["binaries"][0], "path": "pkg/gone.so"})
+    file.write_text(json.dumps(index))
+    problems = _problems(tree)
+    assert "other/lib.so" in problems
+    assert "pkg/gone.so" in problems
+    assert "wrappers" in problems
+
+
+def test_index_that_is_none(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "plain-22")
+    [file] = tree.rglob(".kpack/*.json")
+    file.write_text("{}")
+    assert "keys" in _problems(tree)
+
+
+def test_damaged_binary(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "plain-22")
+    data = (tree / BINARY).read_bytes()
+    (tree / BINARY).write_bytes(data[:200])
+    assert BINARY in {fault.path for fault in _verify(tree).faults}
+
+
+def test_binary_that_only_the_fat_wheel_has(tmp_path: Path) -> None:
+    wheel, tree = _pack(tmp_path, "plain-22")
+    (tree / BINARY).unlink()
+    faults = _verify(tree, against=wheel).faults
+    assert [fault.path for fault in faults if "fat wheel" in fault.problem] == [BINARY]
+
+
+def test_other_code_in_the_fat_wheel(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "plain-22")
+    other = write_tree_of_wheel(tmp_path / "other", {BINARY: build_variant("debug-22").read_bytes()})
+    result = _verify(tree, against=other)
+    assert len(result.faults) == result.counts.compared > 0
+    with pytest.raises(VerificationError) as caught:
+        result.raise_for_faults()
+    assert len(caught.value.issues) == len(result.faults)
+
+
+def test_fat_binary_is_compared_too(tmp_path: Path) -> None:
+    data = build_variant("sanitized-22").read_bytes()
+    wheel = write_wheel_file(tmp_path, {"pkg/__init__.py": b"", BINARY: data})
+    result = _verify(wheel, against=wheel)
+    assert result.is_sound
+    assert result.counts.compared
+    assert result.notes
+
+
+def test_fat_binary_outside_of_site_packages(tmp_path: Path) -> None:
+    data = build_variant("plain-22").read_bytes()
+    wheel = write_wheel_file(tmp_path, {"thing-1.0.data/scripts/tool": data})
+    result = _verify(wheel)
+    assert result.is_sound
+    assert result.notes
+
+
+def _foreign(tmp_path: Path, archives: Mapping[str, tuple[list[str], list[tuple[int, str, int]]]]) -> Path:
+    """Make a wheel as another tool would: no index; archives with (wrapper, target, code object) entries.
+
+    The library has three wrappers: gfx1100 (object 0), gfx1100 and gfx90a (1, 2), gfx90a (3).
+    """
+    reference = KpackReference(
+        kernel_name=BINARY, search_paths=tuple(f".kpack/{name}.kpack" for name in archives)
+    )
+    converted = convert(build_variant("units-differ-22"), tmp_path / "lib.so", reference)
+    files = {"pkg/__init__.py": b"", BINARY: converted.path.read_bytes()}
+    for name, (listed, entries) in archives.items():
+        if entries:
+            file = tmp_path / f"{name}.kpack"
+            content = {
+                (f"{BINARY}#{wrapper}", target): converted.objects[n] for wrapper, target, n in entries
+            }
+            write_archive(file, listed, content)
+            files[f"pkg/.kpack/{name}.kpack"] = file.read_bytes()
+    return write_wheel_file(tmp_path, files)
+
+
+GFX1100 = [(0, "gfx1100", 0), (1, "gfx1100", 1)]
+GFX90A = [(1, "gfx90a", 2), (2, "gfx90a", 3)]
+
+
+def test_wheel_of_another_tool(tmp_path: Path) -> None:
+    wheel = _foreign(tmp_path, {"a": (["gfx1100"], GFX1100), "b": (["gfx90a"], GFX90A)})
+    result = _verify(wheel)
+    assert result.is_sound
+    assert result.notes
+    assert result.counts.answers
+
+
+def test_wrapper_numbers_counted_per_target(tmp_path: Path) -> None:
+    wrong = [(0, "gfx90a", 2), (1, "gfx90a", 3)]
+    assert f"{BINARY}#2" in _problems(
+        _foreign(tmp_path, {"a": (["gfx1100"], GFX1100), "b": (["gfx90a"], wrong)})
+    )
+
+
+def test_qualified_archive_that_hides_the_bare_one(tmp_path: Path) -> None:
+    wheel = _foreign(
+        tmp_path,
+        {
+            "a": (["gfx1100"], GFX1100),
+            "b": (["gfx90a"], GFX90A),
+            "c": (["gfx90a:xnack-"], [(1, "gfx90a:xnack-", 2)]),
+        },
+    )
+    assert "gfx90a:xnack-" in _problems(wheel)
+
+
+def test_archive_that_is_not_there(tmp_path: Path) -> None:
+    wheel = _foreign(tmp_path, {"a": (["gfx1100"], GFX1100), "b": (["gfx90a"], [])})
+    assert ".kpack/b.kpack" in _problems(wheel)
+
+
+def test_archive_that_lists_what_is_no_target(tmp_path: Path) -> None:
+    wheel = _foreign(tmp_path, {"a": (["gfx1100", "sm_90"], [*GFX1100, *GFX90A])})
+    assert "sm_90" in _problems(wheel)
