@@ -26,13 +26,13 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint32, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import Self
-
 from tests.corpus import corpus_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
+
+    from typing_extensions import Self
 
 __all__ = ["RocmError", "RocmKpackArchive", "RocmKpackCache", "discover_binary_path", "rocm_library"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -128,6 +129,8 @@ def test_corpus_library_with_its_own_runtime_loads() -> None:
     ],
 )
 def test_corpus_libraries_load_beside_stand_ins(name: str, pattern: str, wrappers: int) -> None:
+    if name.startswith("jax") and sys.version_info < (3, 11):
+        pytest.skip("jax's modules need symbols of Python 3.11")
     candidates = sorted(corpus_tree(name).glob(pattern))
     libraries = [library for library in candidates if read_fat_binary(library)]
     result = run_hip(runtime=HipRuntime.KPACK, libraries=libraries, preload=stand_ins(libraries))
