@@ -237,7 +237,6 @@ class CcobPayload:
         try:
             if self.header.method is CcobMethod.ZLIB:
                 return memoryview(zlib.decompressobj().decompress(self._data, size + 1))
-            self._check_frame()
             return memoryview(zstandard.ZstdDecompressor().decompress(self._data, max_output_size=size))
         except (zlib.error, zstandard.ZstdError) as error:
             raise self._error("the compressed data is damaged", found=error) from error

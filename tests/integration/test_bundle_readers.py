@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import zstandard
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
@@ -221,4 +222,6 @@ def test_some_real_compressed_bundles_can_be_made_again() -> None:
                 )
             assert again == bundle.stored
     assert stored == 12
-    assert made_again <= stored
+    if zstandard.ZSTD_VERSION == (1, 5, 7):
+        # That of ROCm 7.14 and 7.15, which compressed four of them.
+        assert made_again == 4

@@ -101,6 +101,28 @@ def test_other_ways_to_write_a_zstd_frame(*, checksum: bool, content_size: bool)
         assert decoded.data == plain
 
 
+@pytest.mark.parametrize("memory_limit", [100, 1 << 20])
+def test_damage_behind_the_entry_table_is_found(memory_limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ccob, "_MEMORY_LIMIT", memory_limit)
+    plain = write_bundle([(entry_id("gfx1100"), os.urandom(300_000))])
+    stored = bytearray(zstd_ccob(zstandard.ZstdCompressor(write_checksum=True).compress(plain), plain))
+    stored[-1000] ^= 1
+    bundle = parse(bytes(stored))
+    with pytest.raises(FormatError), bundle.open_decoded():
+        pass
+
+
+def test_a_file_that_takes_more_than_was_claimed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ccob, "_MEMORY_LIMIT", 100)
+    monkeypatch.setattr(ccob, "_CHUNK", 1000)
+    payload = zlib.compress(PLAIN + bytes(1 << 20))
+    header = struct.pack("<4sHHQQQ", b"CCOB", 3, 0, 32 + len(payload), len(PLAIN), ccob.plain_digest(PLAIN))
+    with pytest.raises(FormatError) as raised:
+        decode(header + payload)
+    assert isinstance(raised.value.found, int)
+    assert len(PLAIN) < raised.value.found <= len(PLAIN) + 1000
+
+
 def test_a_second_zstd_frame_is_refused() -> None:
     frame = zstandard.ZstdCompressor().compress(PLAIN)
     with pytest.raises(FormatError):

@@ -147,8 +147,8 @@ def test_other_notes_are_passed_over() -> None:
     assert read_kernels(memoryview(foreign), path=PATH) == ()
 
 
-def replace_metadata(data: bytes, change: dict[str, object]) -> bytes:
-    """Write a smaller map over the metadata, padded by a note of nobody."""
+def replace_metadata(data: bytes, change: object) -> bytes:
+    """Write something smaller over the metadata, padded by a note of nobody."""
     start = data.index(b"AMDGPU\0\0") + 8
     (size,) = struct.unpack_from("<I", data, start - 16)
     packed: bytes = msgpack.packb(change)
@@ -180,7 +180,15 @@ def test_metadata_of_a_wrong_shape_is_refused(metadata: dict[str, object]) -> No
         read_kernels(memoryview(replace_metadata(data, metadata)), path=PATH)
 
 
-def test_metadata_that_is_no_map_is_refused() -> None:
+@pytest.mark.parametrize("metadata", [[], 5, "text"])
+def test_metadata_that_is_no_map_is_refused(metadata: object) -> None:
+    data = write_code_object("gfx90a")
+    with pytest.raises(FormatError) as raised:
+        read_kernels(memoryview(replace_metadata(data, metadata)), path=PATH)
+    assert raised.value.found == type(metadata).__name__
+
+
+def test_metadata_with_something_behind_it_is_refused() -> None:
     data = bytearray(write_code_object("gfx90a"))
     data[data.index(b"AMDGPU\0\0") + 8] = 0x90
     with pytest.raises(FormatError):
