@@ -8,10 +8,10 @@ records of binaries are made and read by `kpack_build.hostbinary`, those of text
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 from kpack_build.errors import FormatError, PathLike
+from kpack_build.shapes import MapOf, Shape, check_shape
 
 if TYPE_CHECKING:
     from kpack_build.hostbinary import ConversionRecord
@@ -29,7 +29,27 @@ __all__ = [
 ]
 
 INDEX_FORMAT: Final = 1
-_KEYS = frozenset({"format", "group", "archives", "code_objects", "binaries", "restore"})
+_SHAPE: Shape = {
+    "group": str,
+    "distribution": str,
+    "version": str,
+    "package": (str, type(None)),
+    "scheme": str,
+    "archives": [{"file": str, "sha256": str, "size": int, "family": str, "targets": [str]}],
+    "code_objects": [
+        {"archive": int, "offset": int, "stored_size": int, "size": int, "target": str, "sha256": str}
+    ],
+    "binaries": [
+        {
+            "path": str,
+            "kernel_name": str,
+            "hip_library": (str, type(None)),
+            "wrappers": [MapOf(int)],
+            "restore": MapOf(object),
+        }
+    ],
+    "restore": {"files": MapOf(dict), "added": [str], "record": (dict, type(None))},
+}
 
 
 class ArchiveRow(TypedDict):
@@ -106,10 +126,9 @@ def parse_index(data: bytes, path: PathLike) -> Index:
     """
     try:
         index = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(path, "the index is no JSON", found=str(error)) from error
-    if not isinstance(index, Mapping) or not _KEYS.issubset(index):
-        raise FormatError(path, "the index lacks keys", expected=", ".join(sorted(_KEYS)))
+    check_shape(index, {"format": int}, path)
     if index["format"] != INDEX_FORMAT:
         raise FormatError(
             path,
@@ -118,4 +137,20 @@ def parse_index(data: bytes, path: PathLike) -> Index:
             found=index["format"],
             remedy="use the kpack-build that packed the wheel",
         )
+    check_shape(index, _SHAPE, path)
+    _check_numbers(cast("Index", index), path)
     return cast("Index", index)
+
+
+def _check_numbers(index: Index, path: PathLike) -> None:
+    """Check that the numbers of archives and code objects are those of rows that are there."""
+    used = {row["archive"] for row in index["code_objects"]}
+    if not used <= set(range(len(index["archives"]))):
+        raise FormatError(
+            path, "a code object lies in an archive that the index does not have", found=max(used)
+        )
+    answers = {
+        number for row in index["binaries"] for wrapper in row["wrappers"] for number in wrapper.values()
+    }
+    if not answers <= set(range(len(index["code_objects"]))):
+        raise FormatError(path, "a wrapper's answer is no code object of the index", found=max(answers))
