@@ -112,8 +112,8 @@ def _run(job: _Job) -> PackReport:
         outcome = _outcome(job)
         _enforce(job, outcome)
         if outcome is not Outcome.DONE:
-            copy_contents(job.contents, job.destination)
-            return describe_untouched(job.contents, job.scan, job.destination, outcome, job.config.scheme)
+            written = copy_contents(job.contents, job.destination)
+            return describe_untouched(job.contents, job.scan, written, outcome, job.config.scheme)
         try:
             return _pack_once(job)
         except UnsafeBinaries as unsafe:
@@ -172,7 +172,7 @@ def _pack_once(job: _Job) -> PackReport:
 
 def _create_archive(job: _Job, stack: ExitStack, plan: ArchivePlan, work: Path) -> PackedArchive:
     group = group_name(job.contents.name, job.config.group, plan.home)
-    name = PackedKernelArchive.compute_pack_filename(group, plan.family)
+    name = PackedKernelArchive.compute_pack_filename(group, plan.family, scheme=job.config.scheme)
     file = work / plan.home.archive_folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     archive = PackedKernelArchive(
@@ -189,7 +189,5 @@ def _write(job: _Job, packing: Packing, work: Path) -> PackReport:
     binaries = list(job.scan.fat)
     homes = convert_binaries(packing, binaries, folder=work, workers=job.workers)
     embedded = embed(job.contents, packing, homes, job.config, work)
-    job.progress.start("writing the wheel", embedded.total_bytes)
-    write_contents(job.contents, embedded.changes, job.destination)
-    job.progress.finish()
-    return describe(job.contents, job.scan, packing, embedded, job.destination)
+    written = write_contents(job.contents, embedded.changes, job.destination)
+    return describe(job.contents, job.scan, packing, embedded, written)

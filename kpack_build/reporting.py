@@ -12,24 +12,21 @@ from kpack_build.scan import KeptBinary, Scan, ScannedBinary, describe_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from kpack_build.assembly import Packing
     from kpack_build.embedding import Embedded
-    from kpack_build.wheel import WheelContents
+    from kpack_build.wheel import WheelContents, Written
 
 __all__ = ["describe", "describe_untouched"]
 
 
 def describe_untouched(
-    contents: WheelContents, scan: Scan, destination: Path, outcome: Outcome, scheme: str
+    contents: WheelContents, scan: Scan, written: Written, outcome: Outcome, scheme: str
 ) -> PackReport:
     """Report on a wheel that passed through as it was."""
-    size = _size_on_disk(contents.path)
-    installed = sum(member.size for member in contents.members)
     return PackReport(
         source=contents.path,
-        output=destination,
+        output=written.path,
         outcome=outcome,
         binaries=tuple(
             sorted(
@@ -37,42 +34,38 @@ def describe_untouched(
                 key=lambda report: report.path,
             )
         ),
-        wheel=Sizes(before=size, after=size),
-        installed=Sizes(before=installed, after=installed),
+        wheel=Sizes(before=written.size, after=written.size),
+        installed=Sizes(before=written.installed_size, after=written.installed_size),
         scheme=scheme,
         warnings=(*_missing_archives(contents, scan),),
     )
 
 
 def describe(
-    contents: WheelContents, scan: Scan, packing: Packing, embedded: Embedded, destination: Path
+    contents: WheelContents, scan: Scan, packing: Packing, embedded: Embedded, written: Written
 ) -> PackReport:
     """Report on a wheel that was packed."""
     binaries = [_kept(kept) for kept in (*scan.kept, *scan.converted)]
     binaries += [_converted(scanned, embedded.sizes[scanned.path]) for scanned in scan.fat]
     installed = sum(member.size for member in contents.members)
-    replaced = sum(member.size for member in contents.members if member.path in embedded.sizes)
     return PackReport(
         source=contents.path,
-        output=destination,
+        output=written.path,
         outcome=Outcome.DONE,
         binaries=tuple(sorted(binaries, key=lambda report: report.path)),
         archives=tuple(_archives(packing, embedded)),
-        wheel=Sizes(before=_size_on_disk(contents.path), after=_size_on_disk(destination)),
-        installed=Sizes(
-            before=installed,
-            after=installed - replaced + sum(embedded.sizes.values()) + embedded.record_growth,
-        ),
+        wheel=Sizes(before=_source_size(contents), after=written.size),
+        installed=Sizes(before=installed, after=written.installed_size),
         scheme=packing.archives[0].archive.compression_scheme,
         dropped=_dropped(packing, scan),
         warnings=(*embedded.warnings, *_missing_archives(contents, scan)),
     )
 
 
-def _size_on_disk(path: Path) -> int:
-    if path.is_dir():
-        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return path.stat().st_size
+def _source_size(contents: WheelContents) -> int:
+    if contents.path.is_dir():
+        return sum(member.size for member in contents.members)
+    return contents.path.stat().st_size
 
 
 def _kept(kept: KeptBinary) -> BinaryReport:
