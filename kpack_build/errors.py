@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "ArchiveLimitError",
     "ArchiveStateError",
     "ConfigError",
     "ConversionError",
@@ -23,6 +24,8 @@ __all__ = [
     "KpackError",
     "MissingDependencyError",
     "MissingDeviceCodeError",
+    "MissingKernelError",
+    "OrdinalError",
     "PathLike",
     "TargetError",
     "VerificationError",
@@ -100,6 +103,37 @@ class DuplicateKernelError(KpackError, ValueError):
 
 class ArchiveStateError(KpackError, RuntimeError):
     """An archive was asked for something that its state does not allow."""
+
+
+class ArchiveLimitError(KpackError, ValueError):
+    """An archive would be larger than its format, or ROCm's reader, allows."""
+
+    def __init__(self, what: str, value: int, limit: int, *, remedy: str) -> None:
+        self.what = what
+        self.value = value
+        self.limit = limit
+        super().__init__(f"{what}: {value} is over the archive format's limit of {limit} ({remedy})")
+
+
+class MissingKernelError(KpackError, LookupError):
+    """An archive was asked for a (binary, architecture) that it does not list."""
+
+    def __init__(self, path: PathLike, relative_path: str, gfx_arch: str) -> None:
+        self.path = Path(path)
+        self.relative_path = relative_path
+        self.gfx_arch = gfx_arch
+        super().__init__(
+            f"{path}: has no {relative_path} for {gfx_arch} (kpack-build inspect lists what is in it)"
+        )
+
+
+class OrdinalError(KpackError, ValueError):
+    """A kernel was asked for by a number that the archive does not have."""
+
+    def __init__(self, ordinal: int, count: int) -> None:
+        self.ordinal = ordinal
+        self.count = count
+        super().__init__(f"kernel {ordinal} is not in the archive (it has {count}, counted from 0)")
 
 
 class ConfigError(KpackError):
