@@ -77,8 +77,8 @@ def final_members(source: WheelContents, changes: Changes) -> list[str]:
     return [path for path in (*old[:place], *new, *old[place:]) if path != own_path] + [own_path]
 
 
-def final_record(source: WheelContents, changes: Changes, facts: Mapping[str, RowFacts]) -> Record:
-    """Return the RECORD of the changed wheel.
+def final_record(source: WheelContents, changes: Changes, facts: Mapping[str, RowFacts]) -> bytes:
+    """Return the RECORD of the changed wheel. A given one that is true is returned to the bit.
 
     Args:
         source: The wheel, after its `check`.
@@ -95,7 +95,10 @@ def final_record(source: WheelContents, changes: Changes, facts: Mapping[str, Ro
         complete = changes.record is not None or (row is not None and row.is_complete)
         if row is None or not complete or not row.agrees(known):
             updates[member] = known
-    return base.updated(updates, rows.keys() - set(members))
+    removed = rows.keys() - set(members)
+    if changes.record is not None and not updates and not removed:
+        return changes.record
+    return base.updated(updates, removed).to_bytes()
 
 
 def base_record(source: WheelContents, changes: Changes) -> Record:

@@ -37,6 +37,7 @@ ALGORITHMS = frozenset(
 """Hash algorithms that a row may name; the specification refuses MD5, SHA-1 and SHA-224."""
 
 _COLUMNS = 3
+_SPECIAL = frozenset(',"\r\n')
 _SIGNATURES = (".jws", ".p7s")
 _REMEDY = "build the wheel again, or write its RECORD anew with `wheel unpack` and `wheel pack`"
 
@@ -157,15 +158,21 @@ class Record:
         return RecordRow(path=row.path, hash=row.hash, size=row.size, raw=row.raw + self.newline)
 
     def _row(self, path: str, facts: RowFacts | None) -> RecordRow:
-        fields = (path, "", "") if facts is None else (path, facts.hash, str(facts.size))
-        text = io.StringIO(newline="")
-        csv.writer(text, lineterminator=self.newline).writerow(fields)
-        return RecordRow(path=fields[0], hash=fields[1], size=fields[2], raw=text.getvalue())
+        hash_, size = ("", "") if facts is None else (facts.hash, str(facts.size))
+        raw = f"{_quoted(path)},{hash_},{size}{self.newline}"
+        return RecordRow(path=path, hash=hash_, size=size, raw=raw)
 
 
 def format_hash(algorithm: str, digest: bytes) -> str:
     """Return a digest as RECORD writes it: urlsafe base64 without padding."""
     return f"{algorithm}={base64.urlsafe_b64encode(digest).rstrip(b'=').decode('ascii')}"
+
+
+def _quoted(path: str) -> str:
+    """Quote a path as csv does. Before Python 3.13 csv itself overlooks line ends other than its own."""
+    if _SPECIAL.isdisjoint(path):
+        return path
+    return '"' + path.replace('"', '""') + '"'
 
 
 def _decode(data: bytes, source: PathLike) -> str:

@@ -120,7 +120,7 @@ def write_wheel(source: ZipContents, changes: Changes, destination: Path) -> Wri
         writer = ZipWriter(stream)
         for name in _with_folders(source, changes):
             plan.write(writer, name, facts)
-        record = final_record(source, changes, facts.all()).to_bytes()
+        record = final_record(source, changes, facts.all())
         writer.add(plan.entry(source.record.own_path), len(record), [record])
         writer.close()
     return Written(
@@ -153,7 +153,7 @@ def write_tree(source: TreeContents, changes: Changes, destination: Path) -> Wri
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="kpack-wheel") as pool:
             for _ in pool.map(write, changes.files):
                 pass
-        record = final_record(source, changes, facts.all()).to_bytes()
+        record = final_record(source, changes, facts.all())
         _write_file(root / own_path, [record], modes[own_path])
     size = _installed_size(source, changes, len(record))
     return Written(path=destination, size=size, installed_size=size)

@@ -147,9 +147,10 @@ class ZipReader:
 
     def _locate(self, info: zipfile.ZipInfo) -> int:
         """Return the file offset of a member's data, after a check of its local header."""
-        header = os.pread(self._file.fileno(), _LOCAL.size, info.header_offset)
-        if len(header) != _LOCAL.size:
+        # The directory's offset may be anything, even negative where the directory's own place is wrong.
+        if not 0 <= info.header_offset <= self._end - _LOCAL.size:
             self._fail(info, "has no local header")
+        header = os.pread(self._file.fileno(), _LOCAL.size, info.header_offset)
         magic, _, flags, method, *_, name_size, extra_size = _LOCAL.unpack(header)
         if magic != _LOCAL_MAGIC:
             self._fail(info, "has no local header")

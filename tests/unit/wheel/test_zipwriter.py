@@ -107,7 +107,7 @@ def test_zip64_fields_stand_in_both_headers(
 def test_many_members_need_zip64_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zipwriter, "COUNT_LIMIT", 2)
     stream = io.BytesIO()
-    write(stream, {name: b"" for name in "abc"})
+    write(stream, dict.fromkeys("abc", b""))
     assert b"PK\x06\x06" in stream.getvalue()
     with zipfile.ZipFile(stream) as archive:
         assert archive.namelist() == list("abc")
