@@ -331,9 +331,10 @@ def _reference(image: ElfImage, code: DeviceCode | None) -> KpackReference | Non
 
 def _bundles(image: ElfImage, code: DeviceCode) -> Iterator[Bundle]:
     """Iterate over the bundles that wrappers point to, in the order of the file."""
-    starts = sorted({offset for wrapper in code.wrappers if (offset := _bundle_offset(image, code, wrapper))})
-    for start, following in zip(starts, [*starts[1:], None], strict=True):
-        limit = following if following is not None else _limit(image, code, start)
+    offsets = {_bundle_offset(image, code, wrapper) for wrapper in code.wrappers}
+    starts = sorted(offset for offset in offsets if offset is not None)
+    for number, start in enumerate(starts, 1):
+        limit = starts[number] if number < len(starts) else _limit(image, code, start)
         yield parse_bundle(image.data, start, limit=limit, path=image.path)
 
 

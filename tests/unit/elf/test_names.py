@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from kpack_build.elf.image import ElfImage, SectionHeader, parse_image
+from kpack_build.elf.names import plan_name
+from tests.elfbuilder import ElfOptions, build_elf
+
+NAME = ".rocm_kpack_ref"
+
+
+def parse(options: ElfOptions) -> tuple[ElfImage, SectionHeader]:
+    image = parse_image(memoryview(build_elf(options)), Path("lib.so"))
+    names = image.names_section
+    assert names is not None
+    return image, names
+
+
+def test_what_follows_moves_where_it_is_not_mapped() -> None:
+    image, names = parse(ElfOptions())
+    growth = plan_name(image, names, NAME)
+    assert growth.inserted == NAME.encode() + b"\0"
+    assert growth.insertion == names.end
+    assert (growth.table_offset, growth.table_size) == (names.offset, names.size + 16)
+    assert growth.name_offset == names.size
+
+
+def test_insertions_keep_alignments() -> None:
+    image, names = parse(ElfOptions())
+    growth = plan_name(image, names, ".longer_than_the_usual_one")
+    assert len(growth.inserted) % 16 == 0
+    assert growth.table_size == names.size + 27
+
+
+def test_free_room_is_used() -> None:
+    image, names = parse(ElfOptions(names_first=True, align=65536))
+    # Between the names and the writable segment there is only padding of up to seven bytes.
+    assert plan_name(image, names, NAME).insertion == image.size
+    growth = plan_name(image, names, "")
+    assert growth.overwritten == b"\0"
+    assert growth.inserted == b""
+
+
+def test_mapped_bytes_do_not_move() -> None:
+    image, names = parse(ElfOptions(names_first=True))
+    growth = plan_name(image, names, NAME)
+    assert growth.table_offset == growth.insertion == image.size
+    assert growth.inserted == bytes(image.data[names.offset : names.end]) + NAME.encode() + b"\0"
