@@ -124,7 +124,7 @@ class _IndexCheck:
             own = [found for found in objects if found["archive"] == number]
             try:
                 self._check_archive(name, row, own)
-            except FormatError as error:
+            except (FormatError, TargetError) as error:
                 self._packed.fault(name, str(error))
             progress.advance(row["size"])
         for binary in self._index["binaries"]:
