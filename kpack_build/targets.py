@@ -240,12 +240,14 @@ def complete(objects: Mapping[W, Iterable[TargetId]]) -> dict[TargetId, dict[W, 
         target of each wrapper answers under its own key.
     """
     available = {wrapper: frozenset(targets) for wrapper, targets in objects.items()}
-    listed = frozenset[TargetId]().union(*available.values())
+    # Most wrappers of a library have code for the same targets: each set of targets is looked at once.
+    kinds = frozenset(available.values())
+    listed = frozenset[TargetId]().union(*kinds)
     completed: dict[TargetId, dict[W, TargetId]] = {}
     for processor in sorted({target.processor for target in listed}):
         for key in sorted(_keys(processor, listed)):
-            answers = {wrapper: _best(key, targets) for wrapper, targets in available.items()}
-            found = {wrapper: target for wrapper, target in answers.items() if target is not None}
+            best = {kind: target for kind in kinds if (target := _best(key, kind)) is not None}
+            found = {wrapper: best[kind] for wrapper, kind in available.items() if kind in best}
             # A key without an answer would hide the generic keys behind it, and serve nobody.
             if found:
                 completed[key] = found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.corpus import FAT_CORPUS, corpus_tree, corpus_wheel
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__: list[str] = []
+
+# How long an example takes says more about what else the machine does than about us.
+settings.register_profile("kpack-build", deadline=None)
+settings.load_profile("kpack-build")
 
 
 @pytest.fixture(params=FAT_CORPUS)

@@ -11,7 +11,15 @@ import pytest
 import zstandard
 
 from kpack_build import ccob
-from kpack_build.bundle import Bundle, find_ccob_recipe, parse_bundle, write_bundle
+from kpack_build.bundle import (
+    Bundle,
+    BundleEntry,
+    EntryKind,
+    find_ccob_recipe,
+    parse_bundle,
+    plain_header,
+    write_bundle,
+)
 from kpack_build.ccob import CcobMethod, write_ccob
 from kpack_build.errors import FormatError, KpackError
 from tests.fixtures.bundles import HOST_ID, encodings, entry_id, fat_bundle
@@ -121,6 +129,36 @@ def test_a_file_that_takes_more_than_was_claimed_is_given_up(monkeypatch: pytest
         decode(header + payload)
     assert isinstance(raised.value.found, int)
     assert len(PLAIN) < raised.value.found <= len(PLAIN) + 1000
+
+
+def huge_ccob(table: bytes, blocks: int) -> bytes:
+    """Write a bundle of a table and as many blocks of 128 KiB of zeros, without ever having it in memory."""
+    size = len(table) + blocks * (128 << 10)
+    frame = [
+        struct.pack("<IBBQ", 0xFD2FB528, 0xC0, 0x38, size),
+        (len(table) << 3).to_bytes(3, "little"),
+        table,
+    ]
+    frame += [((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"\0"] * (blocks - 1)
+    frame.append(((128 << 10) << 3 | 1 << 1 | 1).to_bytes(3, "little") + b"\0")
+    payload = b"".join(frame)
+    return struct.pack("<4sHHQQQ", b"CCOB", 3, 1, 32 + len(payload), size, 0) + payload
+
+
+def test_sizes_above_4_gib_are_read_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ccob.CcobPayload, "decode", None)
+    large = 5 << 30
+    table = plain_header(
+        [
+            BundleEntry(
+                id=entry_id(name), kind=EntryKind.CODE_OBJECT, target=None, offset=offset, size=1 << 30
+            )
+            for name, offset in (("gfx1100", 4096), ("gfx1101", large))
+        ]
+    )
+    bundle = parse(huge_ccob(table, (6 << 30) // (128 << 10)))
+    assert bundle.decoded_size > large
+    assert [entry.offset for entry in bundle.entries] == [4096, large]
 
 
 def test_a_second_zstd_frame_is_refused() -> None:
