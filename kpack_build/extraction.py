@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from kpack_build.assignment import ObjectKey, Placement, Plan
@@ -64,13 +64,15 @@ class ExtractedObject:
     ordinals: Mapping[int, int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _OpenBundle:
+    """A decoded bundle; `left` counts the code objects that are still to be collected from it."""
+
     scanned: ScannedBinary
     number: int
     decoded: DecodedBundle
     close: ExitStack
-    jobs: deque[tuple[ObjectKey, Future[PreparedKernel]]] = field(default_factory=deque)
+    left: int = 0
 
 
 def extract(
@@ -111,39 +113,36 @@ class _Extraction:
         self._archives = archives
         self._workers = workers
         self._progress = progress
-        self._open: deque[_OpenBundle] = deque()
+        self._open: set[_OpenBundle] = set()
+        self._alive = 0
+        self._jobs: deque[tuple[_OpenBundle, ObjectKey, Future[PreparedKernel]]] = deque()
         self.stored: dict[ObjectKey, ExtractedObject] = {}
         self.reasons: dict[str, tuple[str, ...]] = {}
 
     def extract(self, binaries: Sequence[ScannedBinary]) -> None:
+        decoding: deque[Future[_OpenBundle | None]] = deque()
         with ThreadPoolExecutor(self._workers, thread_name_prefix="kpack-build") as pool:
             try:
                 for scanned in binaries:
                     for number in range(len(scanned.binary.bundles)):
-                        self._extract_bundle(pool, scanned, number)
-                while self._open:
-                    self._collect_bundle()
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+                        self._make_room()
+                        decoding.append(pool.submit(self._open_bundle, scanned, number))
+                        if len(decoding) == self._workers:
+                            self._submit(pool, decoding.popleft())
+                while decoding:
+                    self._submit(pool, decoding.popleft())
+                while self._jobs:
+                    self._collect()
             finally:
+                pool.shutdown(wait=True, cancel_futures=True)
                 for opened in self._open:
                     opened.close.close()
 
-    def _extract_bundle(self, pool: ThreadPoolExecutor, scanned: ScannedBinary, number: int) -> None:
-        while len(self._open) >= self._workers:
-            self._collect_bundle()
-        opened = self._open_bundle(scanned, number)
-        if opened is None:
-            return
-        self._open.append(opened)
-        for entry_number, entry in enumerate(scanned.binary.bundles[number].entries):
-            key = ObjectKey(scanned.path, number, entry_number)
-            if key not in self._plan.placements:
-                continue
-            while self._waiting() >= self._workers * _WAITING_PER_WORKER:
-                self._collect_one()
-            opened.jobs.append((key, pool.submit(self._prepare, opened, entry, key)))
+    def _make_room(self) -> None:
+        """Collect until one more bundle may be decoded."""
+        while self._alive >= self._workers:
+            self._collect()
+        self._alive += 1
 
     def _open_bundle(self, scanned: ScannedBinary, number: int) -> _OpenBundle | None:
         """Decode a bundle and check that every byte of it is accounted for; note the reason if not."""
@@ -161,7 +160,33 @@ class _Extraction:
                     f"bundle {number} has {length} bytes at {offset:#x} that belong to no code object",
                 )
                 return None
-            return _OpenBundle(scanned, number, decoded, stack.pop_all())
+            opened = _OpenBundle(scanned, number, decoded, stack.pop_all())
+            self._open.add(opened)
+            return opened
+
+    def _submit(self, pool: ThreadPoolExecutor, decoding: Future[_OpenBundle | None]) -> None:
+        """Hand the code objects of a bundle to the workers as soon as it is decoded."""
+        opened = decoding.result()
+        if opened is None:
+            self._alive -= 1
+            return
+        wanted = [
+            (key, entry)
+            for number, entry in enumerate(opened.scanned.binary.bundles[opened.number].entries)
+            if (key := ObjectKey(opened.scanned.path, opened.number, number)) in self._plan.placements
+        ]
+        opened.left = len(wanted)
+        for key, entry in wanted:
+            while len(self._jobs) >= self._workers * _WAITING_PER_WORKER:
+                self._collect()
+            self._jobs.append((opened, key, pool.submit(self._prepare, opened, entry, key)))
+        if not wanted:
+            self._close(opened)
+
+    def _close(self, opened: _OpenBundle) -> None:
+        opened.close.close()
+        self._open.discard(opened)
+        self._alive -= 1
 
     def _refuse(self, path: str, reason: str) -> None:
         self.reasons[path] = (*self.reasons.get(path, ()), reason)
@@ -179,27 +204,19 @@ class _Extraction:
             )
         return self._archives[first.archive].prepare_kernel(first.wrapper.toc_key, str(first.target), data)
 
-    def _waiting(self) -> int:
-        return sum(len(opened.jobs) for opened in self._open)
-
-    def _collect_bundle(self) -> None:
-        """Collect all that the oldest open bundle still owes, and close it."""
-        opened = self._open[0]
-        while opened.jobs:
-            self._collect_one()
-        self._open.popleft()
-        opened.close.close()
-
-    def _collect_one(self) -> None:
-        opened = next(opened for opened in self._open if opened.jobs)
-        key, job = opened.jobs.popleft()
+    def _collect(self) -> None:
+        """Take the oldest code object from the workers into its archives."""
+        opened, key, job = self._jobs.popleft()
         try:
             prepared = job.result()
         except FormatError as error:
             self._refuse(opened.scanned.path, str(error))
-            return
-        self._store(key, prepared)
-        self._progress.advance(prepared.original_size)
+        else:
+            self._store(key, prepared)
+            self._progress.advance(prepared.original_size)
+        opened.left -= 1
+        if not opened.left:
+            self._close(opened)
 
     def _store(self, key: ObjectKey, prepared: PreparedKernel) -> None:
         ordinals: dict[int, int] = {}
