@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from tests.hip.emulated import run_aarch64
-from tests.hip.runner import (
+from tests.hip.results import (
     CodeObjectAnswer,
     HipResult,
-    HipRuntime,
+    KernelOutcome,
+    LoadedCode,
     LoadOutcome,
     Registration,
-    hip_environment,
-    run_hip,
-    run_hip_command,
 )
+from tests.hip.runner import run_hip, run_hip_command
+from tests.hip.runtimes import HipRuntime, hip_environment
 from tests.hip.stand_ins import stand_ins
 
 __all__ = [
     "CodeObjectAnswer",
     "HipResult",
     "HipRuntime",
+    "KernelOutcome",
     "LoadOutcome",
+    "LoadedCode",
     "Registration",
     "hip_environment",
     "run_aarch64",

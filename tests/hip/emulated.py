@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.fixtures.build import stub_library
-from tests.hip.runner import HipResult, LoadOutcome, compiled, parse_registrations
+from tests.hip.results import HipResult, LoadOutcome
+from tests.hip.runner import new_records
+from tests.hip.runtimes import compiled
 from tests.missing import missing
 
 if TYPE_CHECKING:
@@ -41,12 +42,11 @@ def run_aarch64(*, libraries: Sequence[Path] = (), executable: Path | None = Non
         missing(f"{COMPILER} (Debian: gcc-aarch64-linux-gnu)")
     program = executable or compiled(LOADER, COMPILER)
     recorder = compiled(Path(__file__).parent / "recorder.c", COMPILER, "-shared", "-fPIC")
-    with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch, "registrations")
+    with new_records() as records:
         variables = {
             "LD_LIBRARY_PATH": stub_library(machine="aarch64").parent,
             "LD_PRELOAD": recorder,
-            "KPACK_TEST_HIP_LOG": log,
+            "KPACK_TEST_HIP_LOG": records.registrations,
         }
         command = [emulator, "-L", str(SYSROOT)]
         command += [word for name, value in variables.items() for word in ("-E", f"{name}={value}")]
@@ -57,7 +57,7 @@ def run_aarch64(*, libraries: Sequence[Path] = (), executable: Path | None = Non
             timeout=TIMEOUT,
             check=False,
         )
-        registrations = parse_registrations(log)
+        registrations = records.read_registrations()
     rows = [line.split("\t") for line in result.stdout.splitlines()] if executable is None else []
     return HipResult(
         returncode=result.returncode,

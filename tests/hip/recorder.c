@@ -4,8 +4,8 @@
    record survives a crash:
 
      binary    <wrapper's address> <magic> <version> <pointer> <last word> <handle> <file of the wrapper>
-     function  <handle> <device name>
-     variable  <handle> <name>
+     function  <handle> <device name> <address on the host>
+     variable  <handle> <name> <address on the host>
 */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -66,9 +66,10 @@ void **__hipRegisterFatBinary(const void *data) {
   return handle;
 }
 
-static void record_name(const char *kind, void **handle, const char *name) {
+static void record_name(const char *kind, void **handle, const char *name, const void *host) {
   char line[8192];
-  int length = snprintf(line, sizeof line, "%s\t%llu\t%s\n", kind, (unsigned long long)(uintptr_t)handle, name);
+  int length = snprintf(line, sizeof line, "%s\t%llu\t%s\t%llu\n", kind, (unsigned long long)(uintptr_t)handle, name,
+                        (unsigned long long)(uintptr_t)host);
   if (length < (int)sizeof line)
     record(line, length);
 }
@@ -77,7 +78,7 @@ void __hipRegisterFunction(void **module, const void *host, char *device, const 
                            void *bid, void *block, void *grid, int *wave) {
   void (*next)(void **, const void *, char *, const char *, unsigned, void *, void *, void *, void *, int *) =
       real("__hipRegisterFunction");
-  record_name("function", module, name);
+  record_name("function", module, name, host);
   /* A handle that is no handle is what the caller passes on after a refusal; the real library would follow it. */
   if (next && module)
     next(module, host, device, name, limit, tid, bid, block, grid, wave);
@@ -86,7 +87,7 @@ void __hipRegisterFunction(void **module, const void *host, char *device, const 
 void __hipRegisterVar(void **module, void *host, char *host_name, char *name, int external, size_t size, int constant,
                       int global) {
   void (*next)(void **, void *, char *, char *, int, size_t, int, int) = real("__hipRegisterVar");
-  record_name("variable", module, name);
+  record_name("variable", module, name, host);
   if (next && module)
     next(module, host, host_name, name, external, size, constant, global);
 }

@@ -56,6 +56,18 @@ def _ask_rocm(log: str, events: str, targets: list[list[str]]) -> None:
                 )
 
 
+def _look_up_kernels(log: str, events: str, hip: ctypes.CDLL, gpus: int) -> None:
+    """Look every registered kernel up on every GPU: HIP loads the code object of the kernel for it."""
+    rows = [line.split("\t") for line in Path(log).read_text(encoding="utf-8").splitlines()]
+    kernels = {int(row[3]): row[2] for row in rows if row[0] == "function"}
+    for gpu in range(gpus):
+        hip.hipSetDevice(gpu)
+        for address, name in kernels.items():
+            function = ctypes.c_void_p()
+            code = hip.hipGetFuncBySymbol(ctypes.byref(function), ctypes.c_void_p(address))
+            _report(events, kind="kernel", gpu=gpu, name=name, code=code)
+
+
 def main(request_text: str) -> None:
     """Do what the request asks: load libraries, bring HIP up, ask ROCm's reader."""
     request = json.loads(request_text)
@@ -66,8 +78,10 @@ def main(request_text: str) -> None:
         _report(events, kind="load", path=path, error=_load(path, ctypes.DEFAULT_MODE))
     if request["initialise"]:
         count = ctypes.c_int(-1)
-        code = ctypes.CDLL(request["hip_library"]).hipGetDeviceCount(ctypes.byref(count))
+        hip = ctypes.CDLL(request["hip_library"])
+        code = hip.hipGetDeviceCount(ctypes.byref(count))
         _report(events, kind="devices", code=code, count=count.value)
+        _look_up_kernels(request["log"], events, hip, count.value)
     if request["targets"]:
         _ask_rocm(request["log"], events, request["targets"])
 

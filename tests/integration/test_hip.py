@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -137,3 +138,38 @@ def test_corpus_libraries_load_beside_stand_ins(name: str, pattern: str, wrapper
     assert result.load_errors == {}
     assert len(result.registrations) == wrappers
     assert all(registration.accepted for registration in result.registrations)
+
+
+def digest(code: bytes) -> str:
+    return hashlib.sha256(code).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "chosen"),
+    [
+        ("gfx90a:sramecc+:xnack-", ["gfx90a:xnack-", "gfx90a"]),
+        ("gfx90a:sramecc+:xnack+", ["gfx90a:xnack+", "gfx90a"]),
+        ("gfx1100", ["gfx1100", "gfx1100"]),
+        ("gfx1030", []),
+    ],
+)
+def test_hip_loads_its_choice_on_a_made_up_gpu(gpu: str, chosen: list[str]) -> None:
+    library = build_variant("features-mixed-22")
+    result = run_hip(runtime=HipRuntime.KPACK, libraries=[library], gpus=[gpu])
+    assert result.device_code == 0
+    wrappers = read_fat_binary(library)
+    expected = [
+        digest(wrapper.code_objects[target]) for wrapper, target in zip(wrappers, chosen, strict=False)
+    ]
+    assert [code.sha256 for code in result.loaded] == expected
+    assert {kernel.code == 0 for kernel in result.kernels} == {bool(chosen)}
+
+
+def test_each_made_up_gpu_gets_its_own_code() -> None:
+    library = build_variant("one-unit-22")
+    result = run_hip(runtime=HipRuntime.KPACK, libraries=[library], gpus=["gfx1100", "gfx1030"])
+    (wrapper,) = read_fat_binary(library)
+    assert [(code.gpu, code.sha256) for code in result.loaded] == [
+        (0, digest(wrapper.code_objects["gfx1100"])),
+        (1, digest(wrapper.code_objects["gfx1030"])),
+    ]
