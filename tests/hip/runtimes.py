@@ -2,8 +2,8 @@
 
 Two real runtimes are there: HIP 7.14 with kpack, from a published wheel of the corpus, and Debian's HIP
 5.2.3, which knows fat binaries only. Both run without a GPU. In front of them stands a small library that
-writes down what each registration returned (`recorder.c`); below the first, in place of the library that talks
-to the hardware, can stand one that makes GPUs up (`gpu.c`).
+writes down what each registration returned (`recorder.c`); below the first, in place of the library that
+talks to the hardware, can stand one that makes GPUs up (`gpu.c`).
 """
 
 from __future__ import annotations
