@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kpack_build.errors import ConfigError, WheelError
@@ -29,11 +31,12 @@ from kpack_build.wheel.changes import (
 from kpack_build.wheel.tree import TreeContents, iter_file
 from kpack_build.wheel.verify import FactKeeper
 from kpack_build.wheel.zipcontents import ZipContents
-from kpack_build.wheel.zipwriter import DEFLATED, STORED, Packed, ZipEntry, ZipWriter
+from kpack_build.wheel.zipwriter import DEFLATED, STORED, Packed, ZipEntry, ZipWriter, pack_data
 
 if TYPE_CHECKING:
     import zipfile
     from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future
     from pathlib import Path
     from typing import BinaryIO
 
@@ -49,6 +52,9 @@ _PLAIN = 0o644
 _EXECUTABLE = 0o755
 _REGULAR = 0o100000
 _WORKERS = 2
+_MOST_WORKERS = 8
+_CHUNK = 256 * 1024
+_LARGE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +121,15 @@ def write_wheel(source: ZipContents, changes: Changes, destination: Path) -> Wri
     source.check()
     facts = FactKeeper(base_record(source, changes))
     entries = {info.filename: info for info in source.entries}
-    plan = _ZipPlan(source=source, changes=changes, entries=entries, date=_date())
-    with _new_file(source.path, destination) as stream:
+    plan = _ZipPlan(source=source, changes=changes, entries=entries, date=_date(), facts=facts)
+    with _new_file(source.path, destination) as stream, ExitStack() as stack:
         writer = ZipWriter(stream)
+        deflated = _deflate_ahead(plan, destination.parent, stack)
         for name in _with_folders(source, changes):
-            plan.write(writer, name, facts)
+            if name in deflated:
+                writer.copy(plan.entry(name), *deflated[name].result())
+            else:
+                plan.write(writer, name)
         record = final_record(source, changes, facts.all())
         writer.add(plan.entry(source.record.own_path), len(record), [record])
         writer.close()
@@ -167,17 +177,28 @@ class _ZipPlan:
     changes: Changes
     entries: dict[str, zipfile.ZipInfo]
     date: tuple[int, int, int, int, int, int]
+    facts: FactKeeper
 
-    def write(self, writer: ZipWriter, name: str, facts: FactKeeper) -> None:
+    def write(self, writer: ZipWriter, name: str) -> None:
         change = self.changes.files.get(name)
         if change is None:
             info = self.entries[name]
             packed = Packed(crc=info.CRC, size=info.file_size, stored_size=info.compress_size)
             writer.copy(self.entry(name), packed, self.source.iter_raw(info))
             return
-        hashing = facts.hashing(name)
+        hashing = self.facts.hashing(name)
         writer.add(self.entry(name), _size(change), hashing.watch(_iter_change(change)))
-        facts.keep(name, hashing.facts)
+        self.facts.keep(name, hashing.facts)
+
+    def deflate(self, name: str, stream: BinaryIO) -> tuple[Packed, Iterator[bytes]]:
+        """Deflate a changed member into a stream; return what `ZipWriter.copy` wants of it."""
+        change = self.changes.files[name]
+        hashing = self.facts.hashing(name)
+        chunks = hashing.watch(_iter_change(change))
+        packed = pack_data(self.entry(name), _size(change), chunks, stream)
+        self.facts.keep(name, hashing.facts)
+        stream.seek(0)
+        return packed, iter(partial(stream.read, _CHUNK), b"")
 
     def entry(self, name: str) -> ZipEntry:
         info = self.entries.get(name)
@@ -193,6 +214,27 @@ class _ZipPlan:
             external_attr=info.external_attr,
             create_system=info.create_system,
         )
+
+
+def _deflate_ahead(
+    plan: _ZipPlan, folder: Path, stack: ExitStack
+) -> dict[str, Future[tuple[Packed, Iterator[bytes]]]]:
+    """Start to deflate large changed members on other threads, each into an unnamed file of its own.
+
+    Deflating takes far longer than all other work of writing. The members are written in their order all the
+    same, with the same bytes, so that the number of threads does not show.
+    """
+    names = sorted(
+        name
+        for name, change in plan.changes.files.items()
+        if plan.entry(name).method == DEFLATED and _size(change) >= _LARGE
+    )
+    streams: dict[str, BinaryIO] = {}
+    for name in names:
+        streams[name] = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+    pool = ThreadPoolExecutor(min(_MOST_WORKERS, os.cpu_count() or 1), thread_name_prefix="kpack-wheel")
+    stack.callback(pool.shutdown, cancel_futures=True)
+    return {name: pool.submit(plan.deflate, name, streams[name]) for name in names}
 
 
 def _with_folders(source: ZipContents, changes: Changes) -> Iterator[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
-__all__ = ["DEFLATED", "STORED", "Packed", "ZipEntry", "ZipWriter"]
+__all__ = ["DEFLATED", "STORED", "Packed", "ZipEntry", "ZipWriter", "pack_data"]
 
 STORED: Final = 0
 DEFLATED: Final = 8
@@ -119,12 +119,7 @@ class ZipWriter:
         wide = size + (size >> 8) + 1024 > ZIP64_LIMIT
         unknown = Packed(crc=0, size=0, stored_size=0)
         self._stream.write(_local_header(entry, unknown, wide=wide))
-        packed = self._pack(entry.method, chunks)
-        if packed.size != size:
-            raise KpackError(
-                f"{entry.name}: {packed.size} bytes came where {size} were announced"
-                " (it was changed while it was read: try again)"
-            )
+        packed = pack_data(entry, size, chunks, self._stream)
         end = self._stream.tell()
         self._stream.seek(offset)
         self._stream.write(_local_header(entry, packed, wide=wide))
@@ -138,19 +133,36 @@ class ZipWriter:
             self._stream.write(_central_header(written))
         self._stream.write(_end_records(len(self._written), start, self._stream.tell()))
 
-    def _pack(self, method: int, chunks: Iterable[bytes]) -> Packed:
-        crc = size = stored_size = 0
 
-        def watched() -> Iterator[bytes]:
-            nonlocal crc, size
-            for chunk in chunks:
-                crc = zlib.crc32(chunk, crc)
-                size += len(chunk)
-                yield chunk
+def pack_data(entry: ZipEntry, size: int, chunks: Iterable[bytes], stream: BinaryIO) -> Packed:
+    """Write a member's data in the form that it is stored in, without headers.
 
-        for data in _deflate(watched()) if method == DEFLATED else watched():
-            stored_size += self._stream.write(data)
-        return Packed(crc=crc, size=size, stored_size=stored_size)
+    Args:
+        entry: The member; only its name and method count.
+        size: Number of bytes that are to come.
+        chunks: The bytes.
+        stream: Where the data goes.
+
+    Raises:
+        KpackError: More or fewer bytes came.
+    """
+    crc = came = stored_size = 0
+
+    def watched() -> Iterator[bytes]:
+        nonlocal crc, came
+        for chunk in chunks:
+            crc = zlib.crc32(chunk, crc)
+            came += len(chunk)
+            yield chunk
+
+    for data in _deflate(watched()) if entry.method == DEFLATED else watched():
+        stored_size += stream.write(data)
+    if came != size:
+        raise KpackError(
+            f"{entry.name}: {came} bytes came where {size} were announced"
+            " (it was changed while it was read: try again)"
+        )
+    return Packed(crc=crc, size=size, stored_size=stored_size)
 
 
 def _deflate(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -404,6 +405,26 @@ def test_every_flipped_bit_gives_our_error_or_none(tmp_path: Path) -> None:
         refused += is_refused(path)
         data[number // 8] ^= 1 << number % 8
     assert refused > len(data)
+
+
+def test_a_file_that_is_cut_while_it_is_open(tmp_path: Path) -> None:
+    path = WheelRecipe().write(tmp_path)
+    with open_wheel(path) as contents:
+        with path.open("r+b") as stream:
+            stream.truncate(path.read_bytes().index(b"pkg/ext.so") + 20)
+        with pytest.raises(FormatError) as caught:
+            contents.read("pkg/ext.so")
+    assert caught.value.path == path
+
+
+def test_offsets_that_the_system_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse_offset(_: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    path = WheelRecipe().write(tmp_path)
+    monkeypatch.setattr(zipfile, "ZipFile", refuse_offset)
+    with pytest.raises(FormatError):
+        ZipContents(path)
 
 
 def test_a_file_that_cannot_be_read_is_the_systems_error(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from kpack_build.errors import ConfigError, FormatError, KpackError, WheelError
 from kpack_build.wheel import (
+    Change,
     Changes,
     TreeContents,
     WheelContents,
@@ -440,6 +441,33 @@ def test_a_changed_file_is_hashed_as_it_is_written(tmp_path: Path, kind: Kind, o
     change(make(WheelRecipe(), tmp_path, kind), Changes(files={"d": file}), out)
     with open_wheel(out) as contents:
         assert hashlib.sha256(contents.read("d")).digest() == hashlib.sha256(file.read_bytes()).digest()
+
+
+def test_large_members_deflated_ahead_are_the_same_bytes(
+    tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: dict[str, Change] = {}
+    for number in range(5):
+        files[f"pkg/{number}"] = tmp_path / f"{number}"
+        (tmp_path / f"{number}").write_bytes(os.urandom(9) * 40_000 + bytes([number]) * 9)
+    path = WheelRecipe().write(tmp_path)
+    change(path, Changes(files=files, stored=frozenset({"pkg/3"})), out)
+    monkeypatch.setattr("kpack_build.wheel.writer._LARGE", 1000)
+    ahead = out.with_name("ahead") / NAME
+    ahead.parent.mkdir()
+    change(path, Changes(files=files, stored=frozenset({"pkg/3"})), ahead)
+    assert ahead.read_bytes() == out.read_bytes()
+    assert [file.name for file in ahead.parent.iterdir()] == [NAME]
+
+
+def test_an_error_on_another_thread_leaves_nothing(
+    tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kpack_build.wheel.writer._size", lambda _: 2 << 20)
+    files = {"pkg/a": b"a", "pkg/b": b"b", "pkg/c": b"c"}
+    with open_wheel(WheelRecipe().write(tmp_path)) as contents, pytest.raises(KpackError):
+        write_contents(contents, Changes(files=files), out)
+    assert list(out.parent.iterdir()) == []
 
 
 def test_damage_that_appears_later_is_an_error(tmp_path: Path, out: Path) -> None:
