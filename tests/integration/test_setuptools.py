@@ -150,7 +150,7 @@ def assert_packed(project: Project, done: Finished) -> list[str]:
         f"kpack_demo/.kpack/kpack-demo-{family}.kpack" for family in ("gfx9", "gfx10", "gfx11")
     }
     assert not any(magic in library for magic in DEVICE_CODE)
-    assert b"KPIH" in library
+    assert b"HIPK" in library
     assert all(f"{name}," in record for name in names)
     assert any(name.startswith("kpack_demo/_native") for name in names)
     assert project.leftovers() == []
