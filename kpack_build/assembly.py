@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kpack_build.assignment import ArchivePlan, ObjectKey, Plan
 from kpack_build.hostbinary import KpackReference
-from kpack_build.index import ArchiveRow, BinaryRow, CodeObjectRow
+from kpack_build.index import ArchiveRow, BinaryRow, CodeObjectRow, KeptRow
 from kpack_build.layout import Home, archive_path, search_paths
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kpack_build.extraction import ExtractedObject
     from kpack_build.scan import ScannedBinary
 
-__all__ = ["PackedArchive", "Packing", "archive_rows", "convert_binaries"]
+__all__ = ["HomeRows", "PackedArchive", "Packing", "archive_rows", "convert_binaries", "packed_archive"]
 
 _READ_SIZE = 1 << 20
 
@@ -52,12 +52,29 @@ class Packing:
         return [number for number, packed in enumerate(self.archives) if packed.plan.home == home]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
-    """The code objects of a home, numbered."""
+@dataclass(slots=True, kw_only=True)
+class HomeRows:
+    """What the index of a home says of its code objects, its kept bundles and its binaries.
 
-    rows: list[CodeObjectRow]
-    numbers: dict[tuple[int, int], int]
+    Attributes:
+        code_objects: The code objects that its archives store.
+        kept: The compressed bundles whose stored bytes are kept, if the project wants that.
+        kept_file: The file that holds them.
+        binaries: The converted binaries.
+    """
+
+    code_objects: list[CodeObjectRow] = field(default_factory=list)
+    kept: list[KeptRow] = field(default_factory=list)
+    kept_file: Path | None = None
+    binaries: list[BinaryRow] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Numbers:
+    """Numbers of a home's code objects by (archive, ordinal), and of its kept bundles by (path, bundle)."""
+
+    code_objects: dict[tuple[int, int], int] = field(default_factory=dict)
+    kept: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 def archive_rows(packing: Packing, home: Home) -> list[ArchiveRow]:
@@ -77,18 +94,47 @@ def archive_rows(packing: Packing, home: Home) -> list[ArchiveRow]:
     return rows
 
 
-def code_object_table(packing: Packing, home: Home) -> _Table:
+def convert_binaries(
+    packing: Packing, binaries: Sequence[ScannedBinary], *, folder: Path, workers: int, keep_ccob: bool
+) -> dict[Home, HomeRows]:
+    """Convert all binaries of a wheel into a folder.
+
+    Args:
+        packing: What was stored.
+        binaries: The binaries, sorted by path.
+        folder: Where the converted ones go, at their path in the wheel.
+        workers: How many threads write.
+        keep_ccob: Whether the stored bytes of compressed bundles are kept.
+
+    Returns:
+        What the index of each home says, homes in order.
+    """
+    homes = {home: HomeRows() for home in sorted({scanned.home for scanned in binaries})}
+    numbers = {home: _number_code_objects(packing, home, rows) for home, rows in homes.items()}
+    if keep_ccob:
+        for home, rows in homes.items():
+            _keep_bundles(
+                [scanned for scanned in binaries if scanned.home == home], rows, numbers[home], folder
+            )
+    with ThreadPoolExecutor(workers, thread_name_prefix="kpack-build") as pool:
+        convert = partial(_convert, packing, numbers, folder)
+        for scanned, row in zip(binaries, pool.map(convert, binaries), strict=True):
+            homes[scanned.home].binaries.append(row)
+    return homes
+
+
+def _number_code_objects(packing: Packing, home: Home, rows: HomeRows) -> _Numbers:
     """Number the code objects that a home's archives store, in the order in which they were stored."""
     own = {number: position for position, number in enumerate(packing.of_home(home))}
-    table = _Table(rows=[], numbers={})
+    numbers = _Numbers()
     for key, stored in packing.stored.items():
         for place in packing.plan.placements[key]:
-            ordinal = stored.ordinals[place.archive]
-            if place.archive not in own or (place.archive, ordinal) in table.numbers:
+            stored_as = place.archive, stored.ordinals[place.archive]
+            if place.archive not in own or stored_as in numbers.code_objects:
                 continue
             where = packing.archives[place.archive].archive.location(place.wrapper.toc_key, str(place.target))
-            table.numbers[place.archive, ordinal] = len(table.rows)
-            table.rows.append(
+            numbers.code_objects[stored_as] = len(rows.code_objects)
+            rows.code_objects.append(
                 CodeObjectRow(
                     archive=own[place.archive],
                     offset=where.offset,
@@ -98,48 +144,39 @@ def code_object_table(packing: Packing, home: Home) -> _Table:
                     sha256=stored.sha256,
                 )
             )
-    return table
+    return numbers
 
 
-def convert_binaries(
-    packing: Packing, binaries: Sequence[ScannedBinary], *, folder: Path, workers: int
-) -> dict[Home, tuple[list[CodeObjectRow], list[BinaryRow]]]:
-    """Convert all binaries of a wheel into a folder.
-
-    Args:
-        packing: What was stored.
-        binaries: The binaries, sorted by path.
-        folder: Where the converted ones go, at their path in the wheel.
-        workers: How many threads write.
-
-    Returns:
-        The code objects and the converted binaries of each home, as its index has them.
-    """
-    homes = sorted({scanned.home for scanned in binaries})
-    tables = {home: code_object_table(packing, home) for home in homes}
-    with ThreadPoolExecutor(workers, thread_name_prefix="kpack-build") as pool:
-        convert = partial(_convert, packing, tables, folder)
-        rows = list(pool.map(convert, binaries))
-    return {
-        home: (
-            tables[home].rows,
-            [row for row, scanned in zip(rows, binaries, strict=True) if scanned.home == home],
-        )
-        for home in homes
-    }
+def _keep_bundles(binaries: Sequence[ScannedBinary], rows: HomeRows, numbers: _Numbers, folder: Path) -> None:
+    """Write the stored bytes of a home's compressed bundles one after another into one file."""
+    bundles = [
+        (scanned, number, bundle)
+        for scanned in binaries
+        for number, bundle in enumerate(scanned.binary.bundles)
+        if bundle.ccob is not None
+    ]
+    if not bundles:
+        return
+    rows.kept_file = folder / bundles[0][0].home.archive_folder / "kept.ccob"
+    with rows.kept_file.open("xb") as stream:
+        for scanned, number, bundle in bundles:
+            numbers.kept[scanned.path, number] = len(rows.code_objects) + len(rows.kept)
+            digest = hashlib.sha256(bundle.stored).hexdigest()
+            rows.kept.append(KeptRow(offset=stream.tell(), size=bundle.stored_size, sha256=digest))
+            stream.write(bundle.stored)
 
 
 def _convert(
-    packing: Packing, tables: Mapping[Home, _Table], folder: Path, scanned: ScannedBinary
+    packing: Packing, numbers: Mapping[Home, _Numbers], folder: Path, scanned: ScannedBinary
 ) -> BinaryRow:
-    numbers = tables[scanned.home].numbers
+    own = numbers[scanned.home]
     used: set[int] = set()
     answers: list[dict[str, int]] = [{} for _ in scanned.binary.wrappers]
     objects: list[list[int | None]] = [[None] * len(bundle.entries) for bundle in scanned.binary.bundles]
     for bundle, entry, _ in scanned.code_objects():
         key = ObjectKey(scanned.path, bundle, entry)
         for place in packing.plan.placements.get(key, ()):
-            number = numbers[place.archive, packing.stored[key].ordinals[place.archive]]
+            number = own.code_objects[place.archive, packing.stored[key].ordinals[place.archive]]
             answers[place.wrapper.index][str(place.target)] = number
             used.add(place.archive)
             if objects[bundle][entry] is None:
@@ -148,6 +185,7 @@ def _convert(
         kernel_name=scanned.path,
         search_paths=search_paths(scanned.path, [packing.archives[number].path for number in used]),
     )
+    kept = {bundle: number for (path, bundle), number in own.kept.items() if path == scanned.path}
     destination = folder / scanned.path
     destination.parent.mkdir(parents=True, exist_ok=True)
     return BinaryRow(
@@ -155,7 +193,7 @@ def _convert(
         kernel_name=scanned.path,
         hip_library=scanned.binary.hip_library,
         wrappers=answers,
-        restore=scanned.binary.to_hipk(destination, reference, objects),
+        restore=scanned.binary.to_hipk(destination, reference, objects, kept=kept),
     )
 
 

@@ -1,4 +1,4 @@
-"""Say what changes in a wheel that carries its archives: files, indexes, loaders, and how all of it is undone.
+"""Say what changes in a wheel that carries its archives: files, indexes, loaders, and how that is undone.
 
 Everything that is added to a wheel is named here, and nothing of the wheel is overwritten but what the way
 back is recorded for.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from kpack_build.assembly import archive_rows
+from kpack_build.assembly import HomeRows, archive_rows
 from kpack_build.errors import WheelError
-from kpack_build.index import INDEX_FORMAT, BinaryRow, CodeObjectRow, Index, WheelUndo, write_index
-from kpack_build.layout import Home, group_name, index_path
+from kpack_build.index import INDEX_FORMAT, Index, WheelUndo, write_index
+from kpack_build.layout import Home, group_name, index_path, kept_path
 from kpack_build.wheel import Changes, record_undo
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from kpack_build.config import Config
     from kpack_build.wheel import Change, TextUndo, WheelContents
 
-__all__ = ["Embedded", "HomeRows", "embed"]
-
-HomeRows: TypeAlias = "tuple[list[CodeObjectRow], list[BinaryRow]]"
+__all__ = ["Embedded", "embed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +74,17 @@ def embed(
         draft.stored.add(packed.path)
     indexes: dict[str, Index] = {}
     for home, rows in homes.items():
-        for binary in rows[1]:
+        for binary in rows.binaries:
             draft.files[binary["path"]] = work / binary["path"]
             draft.warnings += (f"{binary['path']}: {text}" for text in binary["restore"]["warnings"])
         index = _index(contents, packing, home, rows, config)
         indexes[index_path(home, index["group"])] = index
+        if rows.kept_file is not None:
+            kept = kept_path(home, index["group"])
+            draft.files[kept] = rows.kept_file
+            draft.stored.add(kept)
     _add_indexes(contents, draft, indexes)
-    _check_new(contents, draft, [row["path"] for _, rows in homes.values() for row in rows])
+    _check_new(contents, draft, [row["path"] for rows in homes.values() for row in rows.binaries])
     return Embedded(
         changes=Changes(files=draft.files, stored=frozenset(draft.stored)),
         sizes={path: _size(change) for path, change in draft.files.items()},
@@ -99,8 +101,9 @@ def _index(contents: WheelContents, packing: Packing, home: Home, rows: HomeRows
         package=home.package,
         scheme=packing.archives[0].archive.compression_scheme,
         archives=archive_rows(packing, home),
-        code_objects=rows[0],
-        binaries=rows[1],
+        code_objects=rows.code_objects,
+        kept=rows.kept,
+        binaries=rows.binaries,
         restore=WheelUndo(files={}, added=[], record=None),
     )
 

@@ -23,6 +23,7 @@ __all__ = [
     "BinaryRow",
     "CodeObjectRow",
     "Index",
+    "KeptRow",
     "WheelUndo",
     "parse_index",
     "write_index",
@@ -39,6 +40,7 @@ _SHAPE: Shape = {
     "code_objects": [
         {"archive": int, "offset": int, "stored_size": int, "size": int, "target": str, "sha256": str}
     ],
+    "kept": [{"offset": int, "size": int, "sha256": str}],
     "binaries": [
         {
             "path": str,
@@ -73,6 +75,14 @@ class CodeObjectRow(TypedDict):
     sha256: str
 
 
+class KeptRow(TypedDict):
+    """The stored bytes of a compressed bundle, kept in the file `<group>.ccob`: offset and size there."""
+
+    offset: int
+    size: int
+    sha256: str
+
+
 class BinaryRow(TypedDict):
     """One converted binary.
 
@@ -95,7 +105,7 @@ class WheelUndo(TypedDict):
 
 
 class Index(TypedDict):
-    """The whole index."""
+    """The whole index. Restore records number its code objects first, the kept bundles after them."""
 
     format: int
     group: str
@@ -105,6 +115,7 @@ class Index(TypedDict):
     scheme: str
     archives: list[ArchiveRow]
     code_objects: list[CodeObjectRow]
+    kept: list[KeptRow]
     binaries: list[BinaryRow]
     restore: WheelUndo
 

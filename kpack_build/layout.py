@@ -31,6 +31,7 @@ __all__ = [
     "group_name",
     "index_path",
     "installed_path",
+    "kept_path",
     "search_paths",
     "toc_key",
 ]
@@ -152,6 +153,11 @@ def archive_path(home: Home, file_name: str) -> str:
 def index_path(home: Home, group: str) -> str:
     """Return the path in the wheel of the index of a group's archives."""
     return posixpath.join(home.archive_folder, f"{group}.json")
+
+
+def kept_path(home: Home, group: str) -> str:
+    """Return the path in the wheel of the file that keeps a group's compressed bundles."""
+    return posixpath.join(home.archive_folder, f"{group}.ccob")
 
 
 def search_paths(binary: str, archives: Iterable[str]) -> tuple[str, ...]:

@@ -187,7 +187,9 @@ def _create_archive(job: _Job, stack: ExitStack, plan: ArchivePlan, work: Path) 
 
 def _write(job: _Job, packing: Packing, work: Path) -> PackReport:
     binaries = list(job.scan.fat)
-    homes = convert_binaries(packing, binaries, folder=work, workers=job.workers)
+    homes = convert_binaries(
+        packing, binaries, folder=work, workers=job.workers, keep_ccob=job.config.keep_ccob
+    )
     embedded = embed(job.contents, packing, homes, job.config, work)
     written = write_contents(job.contents, embedded.changes, job.destination)
     return describe(job.contents, job.scan, packing, embedded, written)

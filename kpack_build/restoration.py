@@ -75,10 +75,14 @@ def iter_indexes(contents: WheelContents) -> Iterator[tuple[str, Index]]:
 
 
 class _CodeObjects:
-    """The code objects of a home, by their numbers in its index."""
+    """The code objects and the kept bundles of a home, by their numbers in its index."""
 
-    def __init__(self, index: Index, archives: list[PackedKernelArchive], source: Path) -> None:
+    def __init__(
+        self, index: Index, archives: list[PackedKernelArchive], kept: Path | None, source: Path
+    ) -> None:
         self._rows = index["code_objects"]
+        self._kept_rows = index["kept"]
+        self._kept = kept
         self._archives = archives
         self._source = source
         self._keys = {
@@ -89,11 +93,13 @@ class _CodeObjects:
         }
 
     def fetch(self, number: int) -> bytes | memoryview:
-        """Return a code object's bytes.
+        """Return the bytes of a code object or a kept bundle.
 
         Raises:
             FormatError: It is not there, or is another one.
         """
+        if number >= len(self._rows):
+            return self._fetch_kept(number - len(self._rows))
         try:
             row = self._rows[number]
             archive = self._archives[row["archive"]]
@@ -110,6 +116,22 @@ class _CodeObjects:
             )
         return data
 
+    def _fetch_kept(self, number: int) -> bytes:
+        try:
+            row = self._kept_rows[number]
+        except IndexError as error:
+            raise FormatError(self._source, "the index names a bundle that it does not describe") from error
+        data = b""
+        if self._kept is not None:
+            with self._kept.open("rb") as stream:
+                stream.seek(row["offset"])
+                data = stream.read(row["size"])
+        if hashlib.sha256(data).hexdigest() != row["sha256"]:
+            raise FormatError(
+                self._source, f"kept bundle {number} is not the one of the index", expected=row["sha256"]
+            )
+        return data
+
 
 def _restore_home(contents: WheelContents, path: str, index: Index, work: Path) -> dict[str, Change]:
     folder = posixpath.dirname(path)
@@ -120,12 +142,16 @@ def _restore_home(contents: WheelContents, path: str, index: Index, work: Path) 
             )
             for row in index["archives"]
         ]
-        objects = _CodeObjects(index, archives, contents.path / path)
+        kept = posixpath.join(folder, f"{index['group']}.ccob")
+        objects = _CodeObjects(
+            index, archives, contents.materialise(kept) if index["kept"] else None, contents.path / path
+        )
         files: dict[str, Change] = {}
         for binary in index["binaries"]:
+            host = contents.materialise(binary["path"])
             fat = work / binary["path"]
             fat.parent.mkdir(parents=True, exist_ok=True)
-            restore_binary(contents.materialise(binary["path"]), binary["restore"], objects.fetch, fat)
+            restore_binary(host, binary["restore"], objects.fetch, fat)
             files[binary["path"]] = fat
     return files
 
