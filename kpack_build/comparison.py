@@ -72,7 +72,7 @@ def _compare_binary(
                     packed.counts.compared += 1
                     _compare_object(packed, name, (wrapper, target, data), digests)
         except FormatError as error:
-            packed.fault(name, str(error))
+            packed.damage(name, error)
 
 
 def _compare_object(

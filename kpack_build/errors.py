@@ -71,6 +71,11 @@ class FormatError(KpackError, ValueError):
         self.remedy = remedy
         super().__init__(self._sentence())
 
+    @property
+    def clause(self) -> str:
+        """The sentence without the path, for those who name the file in another way."""
+        return str(self).removeprefix(str(self.path)).lstrip(":, ")
+
     def _sentence(self) -> str:
         place = f"{self.path}" if self.offset is None else f"{self.path}, byte {self.offset:#x}"
         facts = ""

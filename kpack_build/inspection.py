@@ -278,7 +278,7 @@ class _Inspector:
         except FormatError as error:
             if self._files.kind is SourceKind.FILE:
                 raise
-            yield DamagedFile(path=name, problem=str(error))
+            yield DamagedFile(path=name, problem=error.clause)
 
     def _archive(self, name: str) -> ArchiveInfo:
         archive = self._shelf.open(FoundFile(name, self._files.file(name)))

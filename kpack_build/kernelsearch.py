@@ -135,7 +135,7 @@ class Search:
         """
         for target, archive in self._visited(agent):
             place = archive.places.get((key, str(target)))
-            return place and Answer(archive=archive, key=key, target=target, place=place)
+            return None if place is None else Answer(archive=archive, key=key, target=target, place=place)
         return None
 
     def rest(self, key: str, agent: TargetId) -> Answer | None:

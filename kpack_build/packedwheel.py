@@ -9,7 +9,7 @@ import posixpath
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kpack_build.errors import FormatError
+from kpack_build.errors import FormatError, KpackError
 from kpack_build.index import parse_index
 from kpack_build.layout import ARCHIVE_FOLDER
 from kpack_build.magic import FileKind, detect
@@ -83,6 +83,15 @@ class PackedWheel:
         """Note a fault."""
         self.faults.append(Fault(path=path, problem=problem))
 
+    def damage(self, path: str, error: KpackError) -> None:
+        """Note the error that came of reading a member, or a file that it led to."""
+        if not isinstance(error, FormatError):
+            self.fault(path, str(error))
+        elif error.path.name == posixpath.basename(path):
+            self.fault(path, error.clause)
+        else:
+            self.fault(path, f"{error.path.name}: {error.clause}")
+
     def archive_rows(self) -> Iterator[tuple[str, ArchiveRow]]:
         """Iterate over all archives of all indexes, with their paths in the wheel."""
         for path, index in self.indexes.items():
@@ -105,4 +114,4 @@ class PackedWheel:
             try:
                 yield name, parse_index(self.files.file(name).read_bytes(), name)
             except FormatError as error:
-                self.fault(name, str(error))
+                self.damage(name, error)

@@ -13,7 +13,10 @@ from typing import TypeAlias, cast
 
 from kpack_build.errors import FormatError, PathLike
 
-__all__ = ["MapOf", "Shape", "check_shape"]
+__all__ = ["MAX_NATURAL", "MapOf", "Shape", "check_naturals", "check_shape"]
+
+#: The largest number that a file offset or size can have.
+MAX_NATURAL = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,27 @@ def check_shape(value: object, shape: Shape, path: PathLike, *, place: str = "")
             check_shape(inner, shape[0], path, place=f"{place}[{number}]")
     else:
         _check_type(value, shape, path, place)
+
+
+def check_naturals(value: object, path: PathLike, *, place: str = "") -> None:
+    """Check that every number in a value of any shape can be a size, offset or count.
+
+    Args:
+        value: What was parsed.
+        path: The file it came from, for the error.
+        place: Where in the file it is, for the error.
+
+    Raises:
+        FormatError: There is a negative number, or one that no file can have.
+    """
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            check_naturals(inner, path, place=f"{place}[{key!r}]")
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            check_naturals(inner, path, place=f"{place}[{number}]")
+    elif isinstance(value, float) or (isinstance(value, int) and not 0 <= value <= MAX_NATURAL):
+        raise FormatError(path, f"{place} is no size, offset or count", found=value)
 
 
 def _check_keys(value: Mapping[str, object], shape: dict[str, Shape], path: PathLike, place: str) -> None:

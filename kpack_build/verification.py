@@ -125,7 +125,7 @@ class _IndexCheck:
             try:
                 self._check_archive(name, row, own)
             except (FormatError, TargetError) as error:
-                self._packed.fault(name, str(error))
+                self._packed.damage(name, error)
             progress.advance(row["size"])
         for binary in self._index["binaries"]:
             if binary["path"] not in self._packed.files.sizes:
@@ -176,7 +176,7 @@ def _check_binary(packed: PackedWheel, name: str) -> None:
             elif binary.state is BinaryState.FAT:
                 _check_fat(packed, name, binary)
     except (FormatError, TargetError) as error:
-        packed.fault(name, str(error))
+        packed.damage(name, error)
 
 
 def _check_fat(packed: PackedWheel, name: str, binary: HostBinary) -> None:
@@ -198,7 +198,7 @@ def _hidden_reasons(binary: HostBinary) -> Iterator[str]:
                 if decoded.unaccounted():
                     yield f"bundle {number} has bytes that belong to no code object"
     except FormatError as error:
-        yield str(error)
+        yield error.clause
 
 
 def _check_converted(packed: PackedWheel, name: str, binary: HostBinary, reference: KpackReference) -> None:

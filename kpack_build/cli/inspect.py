@@ -264,6 +264,6 @@ def _notes(found: Inspection) -> Iterator[str]:
         for path in binary.missing:
             yield f"{binary.path} looks for {path}, which is not there"
     for damaged in found.damaged:
-        yield f"damaged: {damaged.problem}"
+        yield f"{damaged.path} is damaged: {damaged.problem}"
     if not (found.binaries or found.archives or found.loose or found.damaged):
         yield "nothing that holds device code"

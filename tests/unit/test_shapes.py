@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kpack_build.errors import FormatError
-from kpack_build.shapes import MapOf, Shape, check_shape
+from kpack_build.shapes import MAX_NATURAL, MapOf, Shape, check_naturals, check_shape
 
 SHAPE: Shape = {
     "name": str,
@@ -52,3 +52,14 @@ def test_missing_key(key: str) -> None:
     with pytest.raises(FormatError) as caught:
         check_shape({name: value for name, value in GOOD.items() if name != key}, SHAPE, "f")
     assert key in caught.value.problem
+
+
+def test_numbers_that_files_can_have() -> None:
+    check_naturals({"a": [0, {"b": MAX_NATURAL}], "c": "text", "d": None, "e": True}, "f")
+
+
+@pytest.mark.parametrize("number", [-1, MAX_NATURAL + 1, 1.5, float("inf")])
+def test_numbers_that_no_file_has(number: float) -> None:
+    with pytest.raises(FormatError) as caught:
+        check_naturals({"a": [0, {"b": number}]}, "f")
+    assert caught.value.problem.startswith("['a'][1]['b']")

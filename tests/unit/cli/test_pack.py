@@ -16,7 +16,6 @@ from kpack_build.report import ArchiveReport, BinaryAction, BinaryReport, Outcom
 from kpack_build.targets import GroupBy
 
 if TYPE_CHECKING:
-
     Given = list[tuple[Path, Path, Config]]
 
 CONVERTED = BinaryReport(
