@@ -22,7 +22,7 @@ from kpack_build.compression import create_compressor
 from kpack_build.embedding import embed
 from kpack_build.errors import ConversionError, MissingDeviceCodeError, WheelError
 from kpack_build.extraction import Progress, UnsafeBinaries, extract
-from kpack_build.layout import group_name
+from kpack_build.layout import group_name, index_path
 from kpack_build.report import Outcome, PackReport
 from kpack_build.reporting import describe, describe_untouched
 from kpack_build.scan import Scan, scan_wheel
@@ -122,7 +122,7 @@ def _run(job: _Job) -> PackReport:
 
 
 def _outcome(job: _Job) -> Outcome:
-    if not job.scan.fat:
+    if not job.scan.fat or _is_packed(job):
         return Outcome.NOTHING_TO_DO
     wanted = any(
         entry.target is not None and is_wanted(entry.target, job.wanted)
@@ -130,6 +130,15 @@ def _outcome(job: _Job) -> Outcome:
         for _, _, entry in scanned.code_objects()
     )
     return Outcome.DONE if wanted else Outcome.NOTHING_WANTED
+
+
+def _is_packed(job: _Job) -> bool:
+    """Tell whether a binary that is still fat was left so by an earlier run, whose index is there."""
+    members = {member.path for member in job.contents.members}
+    return any(
+        index_path(scanned.home, group_name(job.contents.name, job.config.group, scanned.home)) in members
+        for scanned in job.scan.fat
+    )
 
 
 def _enforce(job: _Job, outcome: Outcome) -> None:
@@ -192,4 +201,4 @@ def _write(job: _Job, packing: Packing, work: Path) -> PackReport:
     )
     embedded = embed(job.contents, packing, homes, job.config, work)
     written = write_contents(job.contents, embedded.changes, job.destination)
-    return describe(job.contents, job.scan, packing, embedded, written)
+    return describe(job.contents, job.scan, packing, embedded, written, job.config.group_by)

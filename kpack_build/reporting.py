@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from kpack_build.advice import iter_missing_archives, iter_warnings
 from kpack_build.hostbinary import BinaryState
 from kpack_build.report import ArchiveReport, BinaryAction, BinaryReport, Outcome, PackReport, Sizes
 from kpack_build.scan import KeptBinary, Scan, ScannedBinary, describe_binary
@@ -37,12 +37,17 @@ def describe_untouched(
         wheel=Sizes(before=written.size, after=written.size),
         installed=Sizes(before=written.installed_size, after=written.installed_size),
         scheme=scheme,
-        warnings=(*_missing_archives(contents, scan),),
+        warnings=(*contents.notes, *iter_missing_archives(contents, scan)),
     )
 
 
 def describe(
-    contents: WheelContents, scan: Scan, packing: Packing, embedded: Embedded, written: Written
+    contents: WheelContents,
+    scan: Scan,
+    packing: Packing,
+    embedded: Embedded,
+    written: Written,
+    group_by: GroupBy,
 ) -> PackReport:
     """Report on a wheel that was packed."""
     binaries = [_kept(kept) for kept in (*scan.kept, *scan.converted)]
@@ -58,7 +63,7 @@ def describe(
         installed=Sizes(before=installed, after=written.installed_size),
         scheme=packing.archives[0].archive.compression_scheme,
         dropped=_dropped(packing, scan),
-        warnings=(*embedded.warnings, *_missing_archives(contents, scan)),
+        warnings=(*embedded.warnings, *iter_warnings(contents, scan, packing.plan, group_by)),
     )
 
 
@@ -119,19 +124,3 @@ def _dropped(packing: Packing, scan: Scan) -> tuple[str, ...]:
     kept = {str(packing.plan.placements[key][0].target) for key in packing.stored}
     found = {str(entry.target) for scanned in scan.fat for _, _, entry in scanned.code_objects()}
     return tuple(sorted(found - kept))
-
-
-def _missing_archives(contents: WheelContents, scan: Scan) -> Iterator[str]:
-    """Name the search paths of binaries converted elsewhere that lead to nothing in this wheel."""
-    members = {member.path for member in contents.members}
-    folders = {posixpath.dirname(member) for member in members}
-    for converted in scan.converted:
-        start = posixpath.dirname(converted.path)
-        for path in converted.search_paths:
-            place = posixpath.normpath(posixpath.join(start, path))
-            found = posixpath.dirname(place) in folders if "@GFXARCH@" in path else place in members
-            if not found:
-                yield (
-                    f"{converted.path} was converted to kpack before and looks for {path},"
-                    " which is not in this wheel"
-                )
