@@ -110,6 +110,8 @@ class ElfBinary:
         reference: The map of a converted one.
         bundles: The bundles of a fat one, in the order of the file.
         wrappers: Its wrappers, in the order of the file.
+        soname: DT_SONAME.
+        needed: DT_NEEDED, in order.
     """
 
     def __init__(self, mapping: _Mapping, image: ElfImage) -> None:
@@ -131,6 +133,13 @@ class ElfBinary:
         if self.state is BinaryState.FAT and self._code is not None:
             self.bundles = tuple(_bundles(image, self._code))
         self.wrappers = tuple(_wrappers(image, self._code, self.bundles))
+        try:
+            self.soname, self.needed = image.soname, image.needed
+        except FormatError:
+            if self.state is not BinaryState.NO_DEVICE_CODE:
+                raise
+            # A binary that is not packed may be as odd as it likes.
+            self.soname, self.needed = None, ()
 
     @property
     def path(self) -> Path:
@@ -146,16 +155,6 @@ class ElfBinary:
     def machine(self) -> str:
         """Name of its processor."""
         return MACHINE_NAMES[self.image.header.machine]
-
-    @property
-    def soname(self) -> str | None:
-        """DT_SONAME."""
-        return self.image.soname
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """DT_NEEDED, in order."""
-        return self.image.needed
 
     @property
     def hip_library(self) -> str | None:
@@ -181,11 +180,14 @@ class ElfBinary:
     def _refusals(self) -> tuple[str, ...]:
         if self.state is not BinaryState.FAT or self._code is None:
             return ("it has no device code",)
-        # Each group of checks relies on the ones before it.
-        for group in (self._wrapper_refusals, self._region_refusals, self._plan_refusals):
-            reasons = tuple(group())
-            if reasons:
-                return reasons
+        try:
+            # Each group of checks relies on the ones before it.
+            for group in (self._wrapper_refusals, self._region_refusals, self._plan_refusals):
+                reasons = tuple(group())
+                if reasons:
+                    return reasons
+        except FormatError as error:
+            return (str(error),)
         return ()
 
     def _wrapper_refusals(self) -> Iterator[str]:
