@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 from kpack_build.errors import FormatError, PathLike
-from kpack_build.shapes import MapOf, Shape, check_shape
+from kpack_build.shapes import MapOf, Shape, check_naturals, check_shape
 
 if TYPE_CHECKING:
     from kpack_build.hostbinary import ConversionRecord
@@ -149,6 +149,7 @@ def parse_index(data: bytes, path: PathLike) -> Index:
             remedy="use the kpack-build that packed the wheel",
         )
     check_shape(index, _SHAPE, path)
+    check_naturals(index, path)
     _check_numbers(cast("Index", index), path)
     return cast("Index", index)
 

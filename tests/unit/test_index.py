@@ -25,6 +25,7 @@ INDEX: Any = {
     "code_objects": [
         {"archive": 0, "offset": 64, "stored_size": 9, "size": 9, "target": "gfx1100", "sha256": "1"}
     ],
+    "kept": [],
     "binaries": [
         {
             "path": "ü.so",
@@ -76,6 +77,8 @@ def test_missing_key(key: str) -> None:
         lambda index: index["binaries"][0]["wrappers"][0].update(gfx1100=None),
         lambda index: index["archives"][0].pop("sha256"),
         lambda index: index["archives"].append(None),
+        lambda index: index["archives"][0].update(size=-1),
+        lambda index: index["binaries"][0]["restore"].update(size=1 << 63),
         lambda index: index["binaries"][0].update(restore=[]),
     ],
 )
