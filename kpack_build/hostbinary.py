@@ -7,11 +7,12 @@ with compression added.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from kpack_build.bundle import CcobMethod, write_ccob
 from kpack_build.elf.binary import open_elf
-from kpack_build.errors import ConversionError
+from kpack_build.errors import ConversionError, KpackError
 from kpack_build.hostmodel import BinaryState, HostBinary, KpackReference, Wrapper
 from kpack_build.runtime._restore import CcobRecord, ConversionRecord, FatWriter, RestoreError
 
@@ -74,6 +75,11 @@ def restore(
         return FatWriter(record, fetch, encode=_encode).write(host, destination)
     except RestoreError as error:
         raise ConversionError(host, [str(error)]) from error
+    except KpackError:
+        raise
+    except (LookupError, TypeError, ValueError, OverflowError, struct.error) as error:
+        # The record comes from a file that anybody may have changed.
+        raise ConversionError(host, [f"its restore record is damaged: {error!r}"]) from error
 
 
 def _encode(plain: bytes, ccob: CcobRecord, room: int) -> bytes | None:
