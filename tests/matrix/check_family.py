@@ -4,8 +4,11 @@
 
 For each GPU of the family, made up in a topology of its own, the package is imported in the fresh
 environment, beside the real HIP runtime with kpack, and the loader must name the family's archive. Then
-ROCm's reader is asked, on the installed binaries and by their metadata in memory, for every code object; each
-must be byte for byte that of the fat build. The exit status is 0 if all of it holds.
+
+* ROCm's reader is asked, by the installed binaries' metadata in memory, for every code object;
+* the HIP runtime is given each GPU by a stand-in for the library below it, and every kernel is looked up.
+
+What comes each time must be byte for byte what the fat build holds. The exit status is 0 if all of it holds.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_bootstrap.targets import PackagingLevel, all_bundles
+from rocm_bootstrap.targets import PackagingLevel, XnackMode, all_bundles, lookup_target
 
 from tests.fat import read_fat_binary
 from tests.hip import HipRuntime, run_hip, run_hip_command
@@ -28,6 +31,10 @@ __all__ = ["FAMILIES", "buildable_targets", "main"]
 
 #: The sub-families of rocm-bootstrap, each the name of a tox environment.
 FAMILIES = tuple(bundle.key for bundle in all_bundles(PackagingLevel.SUB_FAMILY))
+#: GPUs that say whether their memory corrects errors.
+SRAMECC = {"gfx906", "gfx908", "gfx90a", "gfx942", "gfx950"}
+#: Processors that the HIP runtime of the tests does not take for GPUs.
+UNKNOWN_TO_HIP = {"gfx909", "gfx1251"}
 #: Targets that no released clang compiles for.
 NOT_COMPILABLE = {"gfx1250-strict"}
 PROGRAM = (
@@ -131,6 +138,26 @@ def check_code(check: Check) -> int:
     return len(expected)
 
 
+def target_id_of(processor: str) -> str:
+    """Return what a GPU of this processor calls itself, with the state of each feature that it has."""
+    sramecc = ":sramecc+" if processor in SRAMECC else ""
+    xnack = ":xnack-" if lookup_target(processor).xnack is XnackMode.SUPPORTED else ""
+    return processor + sramecc + xnack
+
+
+def check_runtime(check: Check, processor: str) -> None:
+    """Let the HIP runtime choose and load for one GPU."""
+    if processor in UNKNOWN_TO_HIP:
+        return
+    expected = expected_code(check)
+    libraries = [check.site / name for name in reversed(BINARIES)]
+    result = run_hip(runtime=HipRuntime.KPACK, libraries=libraries, gpus=[target_id_of(processor)])
+    assert result.returncode == 0, result.stderr
+    assert {kernel.code for kernel in result.kernels} == {0}, result.kernels
+    wanted = sorted(digest for (_, _, target), digest in expected.items() if target == processor)
+    assert sorted(code.sha256 for code in result.loaded) == wanted
+
+
 def check_no_device_code_left(check: Check) -> None:
     """See that the installed binaries have no code object in them any more."""
     for name in BINARIES:
@@ -149,6 +176,7 @@ def main(arguments: list[str]) -> int:
         check_no_device_code_left(check)
         for processor in check.targets:
             check_import(check, processor)
+            check_runtime(check, processor)
         check_code(check)
     return 0
 
