@@ -231,7 +231,8 @@ def _deflate_ahead(
     )
     streams: dict[str, BinaryIO] = {}
     for name in names:
-        streams[name] = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+        stream = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the caller's stack closes it
+        streams[name] = stack.enter_context(stream)
     pool = ThreadPoolExecutor(min(_MOST_WORKERS, os.cpu_count() or 1), thread_name_prefix="kpack-wheel")
     stack.callback(pool.shutdown, cancel_futures=True)
     return {name: pool.submit(plan.deflate, name, streams[name]) for name in names}
@@ -330,6 +331,10 @@ def _new_folder(source: TreeContents, destination: Path) -> Iterator[Path]:
     if destination.exists():
         raise WheelError(
             destination, "the output folder is there already", remedy="remove it or name another"
+        )
+    if destination.resolve().is_relative_to(source.path.resolve()):
+        raise WheelError(
+            destination, "the result would lie inside its source", remedy="name another output folder"
         )
     private = _private_name(destination)
     try:

@@ -397,6 +397,14 @@ def test_a_source_is_not_replaced(tmp_path: Path, kind: Kind) -> None:
     assert snapshot(source) == before
 
 
+def test_nothing_is_written_into_a_source(tmp_path: Path) -> None:
+    source = WheelRecipe().write_tree(tmp_path / "tree")
+    before = snapshot(source)
+    with open_wheel(source) as contents, pytest.raises(WheelError):
+        act_write(contents, source / "pkg" / "out")
+    assert snapshot(source) == before
+
+
 def test_a_folder_is_not_replaced(tmp_path: Path, kind: Kind, out: Path) -> None:
     out.mkdir()
     with open_wheel(make(WheelRecipe(), tmp_path, kind)) as contents, pytest.raises(WheelError):
