@@ -1,4 +1,4 @@
-"""What a user should know about a wheel that is packed, beyond what was done to it: one sentence for each thing."""
+"""What a user should know about a packed wheel beyond what was done to it, one sentence for each thing."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ __all__ = ["iter_missing_archives", "iter_warnings"]
 _RUNTIME = re.compile(r"^lib(amdhip64|hsa-runtime64|rocm_kpack)[-.]")
 
 
-def iter_warnings(contents: WheelContents, scan: Scan, plan: Plan, group_by: GroupBy) -> Iterator[str]:
+def iter_warnings(contents: WheelContents, scan: Scan, plan: Plan) -> Iterator[str]:
     """Iterate over the warnings of a wheel that is packed.
 
     Args:
         contents: The wheel.
         scan: Its binaries.
         plan: Its archives.
-        group_by: What makes an archive.
     """
     yield from contents.notes
     if contents.is_signed:
         yield "RECORD is signed; the signature does not hold for the packed wheel, so sign it again"
-    yield from _unknown_names(plan, group_by)
+    yield from _unknown_names(plan)
     yield from _homes_without_loader(plan)
     yield from _copies(contents, scan)
     yield from _runtimes(contents)
     yield from iter_missing_archives(contents, scan)
 
 
-def _unknown_names(plan: Plan, group_by: GroupBy) -> Iterator[str]:
-    if group_by is GroupBy.TARGET:
+def _unknown_names(plan: Plan) -> Iterator[str]:
+    if plan.group_by is GroupBy.TARGET:
         return
     names = {target.processor for archive in plan.archives for target in archive.targets}
     unknown = sorted(name for name in names if not is_known(name))

@@ -67,10 +67,12 @@ class Plan:
     """All archives of a wheel.
 
     Attributes:
+        group_by: What makes an archive.
         archives: The archives, in a fixed order.
         placements: For each code object that is kept, its TOC entries; the first is under its own target.
     """
 
+    group_by: GroupBy
     archives: tuple[ArchivePlan, ...]
     placements: Mapping[ObjectKey, tuple[Placement, ...]]
 
@@ -108,7 +110,11 @@ def plan_archives(
                     found = placements.setdefault(objects[wrapper][source], [])
                     found.insert(0 if own else len(found), place)
             archives.append(ArchivePlan(home=home, family=family, targets=tuple(answers)))
-    return Plan(archives=tuple(archives), placements={key: tuple(found) for key, found in placements.items()})
+    return Plan(
+        group_by=group_by,
+        archives=tuple(archives),
+        placements={key: tuple(found) for key, found in placements.items()},
+    )
 
 
 def _objects(binaries: Sequence[ScannedBinary], wanted: frozenset[str] | None) -> _Objects:

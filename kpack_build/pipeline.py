@@ -201,4 +201,4 @@ def _write(job: _Job, packing: Packing, work: Path) -> PackReport:
     )
     embedded = embed(job.contents, packing, homes, job.config, work)
     written = write_contents(job.contents, embedded.changes, job.destination)
-    return describe(job.contents, job.scan, packing, embedded, written, job.config.group_by)
+    return describe(job.contents, job.scan, packing, embedded, written)

@@ -63,7 +63,7 @@ def describe(
         installed=Sizes(before=installed, after=written.installed_size),
         scheme=packing.archives[0].archive.compression_scheme,
         dropped=_dropped(packing, scan),
-        warnings=(*embedded.warnings, *iter_warnings(contents, scan, packing.plan, group_by)),
+        warnings=(*embedded.warnings, *iter_warnings(contents, scan, packing.plan)),
     )
 
 
