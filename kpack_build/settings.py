@@ -238,7 +238,6 @@ class TargetList:
         return {
             "type": "array",
             "minItems": 1,
-            "uniqueItems": True,
             "items": {"type": "string", "pattern": "^gfx", "examples": ["gfx1100", *_family_keys()]},
         }
 
