@@ -47,7 +47,6 @@ def describe(
     packing: Packing,
     embedded: Embedded,
     written: Written,
-    group_by: GroupBy,
 ) -> PackReport:
     """Report on a wheel that was packed."""
     binaries = [_kept(kept) for kept in (*scan.kept, *scan.converted)]
