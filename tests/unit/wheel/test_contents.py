@@ -51,6 +51,7 @@ def test_what_a_wheel_says_of_itself(tmp_path: Path, kind: Kind) -> None:
     recipe = WheelRecipe(modes={"pkg/ext.so": 0o100755})
     with open_wheel(make(recipe, tmp_path, kind)) as contents:
         contents.check()
+        contents.check()
         assert (contents.name, contents.version, contents.build) == ("thing", "1.0", "1")
         assert {str(tag) for tag in contents.tags} == {"py2-none-any", "py3-none-any"}
         assert contents.dist_info == INFO
