@@ -77,7 +77,7 @@ def restore(
         raise ConversionError(host, [str(error)]) from error
     except KpackError:
         raise
-    except (LookupError, TypeError, ValueError, OverflowError, struct.error) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError, struct.error) as error:
         # The record comes from a file that anybody may have changed.
         raise ConversionError(host, [f"its restore record is damaged: {error!r}"]) from error
 
