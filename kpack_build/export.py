@@ -27,7 +27,7 @@ from kpack_build.errors import WheelError
 from kpack_build.filesets import FoundFile, map_file, open_files
 from kpack_build.hostbinary import open_host_binary
 from kpack_build.kernelsearch import Search, Shelf
-from kpack_build.layout import toc_key
+from kpack_build.layout import ARCHIVE_FOLDER, toc_key
 from kpack_build.magic import FileKind, detect
 from kpack_build.targets import TargetId
 
@@ -206,13 +206,18 @@ class _Reader:
 
     def iter_file(self, name: str) -> Iterator[_Found]:
         kind = self._kinds[name]
-        if kind is FileKind.OTHER:
+        if kind is FileKind.OTHER or self._is_kept(name):
             return iter(())
         if kind is FileKind.HOST_BINARY:
             return self._iter_host_binary(name)
         if kind is FileKind.ARCHIVE:
             return self._iter_archive(name)
         return _iter_loose(name, self._files.file(name), kind)
+
+    def _is_kept(self, name: str) -> bool:
+        """Tell the bundles that a packed wheel keeps for the way back: their code objects are in archives."""
+        in_archive_folder = PurePosixPath(name).parent.name == ARCHIVE_FOLDER
+        return in_archive_folder and self._kinds[name] is FileKind.BUNDLE
 
     def _iter_host_binary(self, name: str) -> Iterator[_Found]:
         binary = open_host_binary(self._files.file(name))

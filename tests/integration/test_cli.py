@@ -114,6 +114,20 @@ def test_fat_and_packed_wheels_export_the_same_files(
 
 
 @pytest.mark.corpus
+def test_bundles_kept_for_the_way_back_are_no_code_objects(tmp_path: Path, command: Command) -> None:
+    wheel = corpus_wheel("jax-rocm7-plugin")
+    command("pack", wheel, "-o", tmp_path, "--keep-ccob", "--level", "1")
+    objects = command("extract", tmp_path / wheel.name, "-o", tmp_path / "objects")["objects"]
+    assert len(objects) == CORPUS["jax-rocm7-plugin"].code_objects
+    assert command("verify", tmp_path / wheel.name)["sound"]
+    assert main(["restore", str(tmp_path / wheel.name), "-o", str(tmp_path / "fat"), "--quiet"]) == 0
+    with zipfile.ZipFile(wheel) as before, zipfile.ZipFile(tmp_path / "fat" / wheel.name) as after:
+        assert {name: before.read(name) for name in before.namelist()} == {
+            name: after.read(name) for name in after.namelist()
+        }
+
+
+@pytest.mark.corpus
 def test_restore(packed: tuple[str, Path], tmp_path: Path, command: Command) -> None:
     name, wheel = packed
     result = command("restore", wheel, "-o", tmp_path)
