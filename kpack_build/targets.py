@@ -204,12 +204,16 @@ def lookup_order(agent: TargetId) -> tuple[TargetId, ...]:
 def hip_choice(agent: TargetId, available: Iterable[TargetId]) -> TargetId | None:
     """Return which of the targets in a bundle HIP's fat-binary loader picks for a GPU, or None.
 
-    Native code goes before generic code, and more named features before fewer (compilers refuse to put
-    targets into one bundle that differ in which features they name). HIP appends all of the GPU's features
-    to the generic processor's name; where the generic processor does not have one of them (gfx9-generic on
-    a gfx906 that reports sramecc), it finds nothing, although ROCm's kpack reader does find the code there.
+    Native code goes before generic code, and among what fits the first in the bundle is taken (seen with HIP
+    7.14; compilers refuse targets of which two fit one GPU). HIP appends all of the GPU's features to the
+    generic processor's name; where the generic processor does not have one of them (gfx9-generic on a gfx906
+    that reports sramecc), it finds nothing, although ROCm's kpack reader does find the code there.
+
+    Args:
+        agent: The GPU, with the states of its features.
+        available: The bundle's targets, in their order there.
     """
-    found = _best(agent, frozenset(available))
+    found = _first_fit(agent, tuple(available))
     if found is None or found.processor == agent.processor:
         return found
     generic = PROCESSORS[found.processor]
@@ -219,8 +223,11 @@ def hip_choice(agent: TargetId, available: Iterable[TargetId]) -> TargetId | Non
     return None if refused else found
 
 
-def _best(agent: TargetId, available: frozenset[TargetId]) -> TargetId | None:
-    return next((target for target in lookup_order(agent) if target in available), None)
+def _first_fit(agent: TargetId, available: tuple[TargetId, ...]) -> TargetId | None:
+    fitting = frozenset(lookup_order(agent))
+    found = [target for target in available if target in fitting]
+    native = [target for target in found if target.processor == agent.processor]
+    return next(iter(native or found), None)
 
 
 def complete(objects: Mapping[W, Iterable[TargetId]]) -> dict[TargetId, dict[W, TargetId]]:
@@ -229,25 +236,30 @@ def complete(objects: Mapping[W, Iterable[TargetId]]) -> dict[TargetId, dict[W, 
     The reader stops at the first key that any archive lists, whether or not that key has the wrapper it asks
     for (ROCm/rocm-systems#9874, #9953). So each processor's keys are closed under union of compatible
     features; a GPU's first listed key then names every feature that any object it can use names, and under
-    that key each wrapper can be answered with its best object, generic ones included. An object only ever
+    that key each wrapper can be answered with HIP's choice, generic objects included. An object only ever
     stands under its own key or a more specific one, never under a less specific one.
 
     Args:
-        objects: For each wrapper, the targets that its bundle has code for.
+        objects: For each wrapper, the targets that its bundle has code for, in their order there.
 
     Returns:
         For each key to list, and each wrapper that has an answer there, the target whose object answers. Each
-        target of each wrapper answers under its own key.
+        target of each wrapper answers under its own key, or its object could not be found again; only there,
+        and only in bundles that compilers refuse to make, HIP would choose another one.
     """
-    available = {wrapper: frozenset(targets) for wrapper, targets in objects.items()}
-    # Most wrappers of a library have code for the same targets: each set of targets is looked at once.
+    available = {wrapper: tuple(targets) for wrapper, targets in objects.items()}
+    # Most wrappers of a library have code for the same targets: each kind of bundle is looked at once.
     kinds = frozenset(available.values())
     listed = frozenset[TargetId]().union(*kinds)
     completed: dict[TargetId, dict[W, TargetId]] = {}
     for processor in sorted({target.processor for target in listed}):
         for key in sorted(_keys(processor, listed)):
-            best = {kind: target for kind in kinds if (target := _best(key, kind)) is not None}
-            found = {wrapper: best[kind] for wrapper, kind in available.items() if kind in best}
+            answers = {kind: key if key in kind else _first_fit(key, kind) for kind in kinds}
+            found = {
+                wrapper: target
+                for wrapper, kind in available.items()
+                if (target := answers[kind]) is not None
+            }
             # A key without an answer would hide the generic keys behind it, and serve nobody.
             if found:
                 completed[key] = found

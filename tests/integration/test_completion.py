@@ -29,7 +29,7 @@ NATIVE = ("gfx90a", "gfx942", "gfx1100", "gfx1101")
 GENERIC = ("gfx9-4-generic", "gfx11-generic")
 KERNEL_NAME = "package/library.so"
 
-Objects = dict[int, frozenset[TargetId]]
+Objects = dict[int, list[TargetId]]
 
 
 def all_states(processor: str) -> list[TargetId]:
@@ -48,12 +48,21 @@ AGENTS = [state for name in NATIVE for state in all_states(name)]
 
 @st.composite
 def wheels(draw: DrawFn) -> Objects:
-    targets = st.frozensets(st.sampled_from(TARGETS), max_size=5)
-    return dict(enumerate(draw(st.lists(targets, min_size=1, max_size=3))))
+    """Draw the targets of each wrapper of a wheel, of a processor always such as name the same features."""
+    objects = {}
+    for wrapper in range(draw(st.integers(1, 3))):
+        drawn = draw(st.lists(st.sampled_from(TARGETS), max_size=5, unique=True))
+        first = {target.processor: _named(target) for target in reversed(drawn)}
+        objects[wrapper] = [target for target in drawn if _named(target) == first[target.processor]]
+    return objects
+
+
+def _named(target: TargetId) -> tuple[bool, bool]:
+    return target.sramecc is not None, target.xnack is not None
 
 
 def parse_all(objects: Mapping[int, Iterable[str]]) -> Objects:
-    return {wrapper: frozenset(map(TargetId.parse, texts)) for wrapper, texts in objects.items()}
+    return {wrapper: [TargetId.parse(text) for text in texts] for wrapper, texts in objects.items()}
 
 
 def code_of(wrapper: int, target: TargetId) -> bytes:

@@ -211,6 +211,9 @@ def test_lookup_order_is_that_of_rocms_reader() -> None:
         ("gfx90a:sramecc+:xnack-", ["gfx90a:xnack+", "gfx90a:xnack-"], "gfx90a:xnack-"),
         ("gfx90a:sramecc+:xnack-", ["gfx90a:xnack+"], None),
         ("gfx90a:sramecc+:xnack-", ["gfx90a"], "gfx90a"),
+        # No compiler puts these into one bundle; HIP takes the first that fits.
+        ("gfx90a:sramecc+:xnack-", ["gfx90a", "gfx90a:xnack-"], "gfx90a"),
+        ("gfx90a:sramecc+:xnack-", ["gfx90a:xnack-", "gfx90a:sramecc+"], "gfx90a:xnack-"),
         ("gfx1151", ["gfx11-generic", "gfx1151"], "gfx1151"),
         ("gfx1151", ["gfx11-generic", "gfx1150"], "gfx11-generic"),
         ("gfx942:sramecc+:xnack-", ["gfx9-4-generic:xnack-"], "gfx9-4-generic:xnack-"),
@@ -278,6 +281,12 @@ def test_unknown_processors_are_completed_by_the_features_that_they_name() -> No
         "gfx1300:xnack-": {0: "gfx1300:xnack-", 2: "gfx1300"},
         "gfx1300:xnack+": {1: "gfx1300:xnack+", 2: "gfx1300"},
     }
+
+
+def test_objects_that_hip_never_chooses_stay_under_their_own_key() -> None:
+    completed = listed({0: ["gfx90a", "gfx90a:xnack-"]})
+    assert completed["gfx90a:xnack-"] == {0: "gfx90a:xnack-"}
+    assert completed["gfx90a:sramecc+:xnack-"] == {0: "gfx90a"}
 
 
 def test_completion_of_nothing() -> None:
