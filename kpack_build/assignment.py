@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kpack_build.layout import Home, toc_key
-from kpack_build.targets import GroupBy, TargetId, complete, group_key
+from kpack_build.targets import GENERIC_MEMBERS, GroupBy, TargetId, complete, group_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,11 +81,14 @@ _Objects = dict[WrapperKey, dict[TargetId, ObjectKey]]
 
 
 def is_wanted(found: TargetId, wanted: frozenset[str] | None) -> bool:
-    """Tell whether a code object's target is among the wanted ones.
+    """Tell whether a code object is for one of the wanted targets.
 
-    A wanted processor takes all its feature variants; a target id with features takes itself alone.
+    A wanted processor takes all its feature variants and the generic code objects that run on it; a target id
+    with features takes itself alone.
     """
-    return wanted is None or found.processor in wanted or str(found) in wanted
+    if wanted is None or str(found) in wanted:
+        return True
+    return not wanted.isdisjoint((found.processor, *GENERIC_MEMBERS.get(found.processor, ())))
 
 
 def plan_archives(
