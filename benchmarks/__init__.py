@@ -1,0 +1,1 @@
+"""Measured claims: one script each, run as `python -m benchmarks.<name>` from the project's root."""
