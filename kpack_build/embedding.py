@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kpack_build.assembly import HomeRows, archive_rows
+from kpack_build.config import Loader
 from kpack_build.errors import WheelError
 from kpack_build.index import INDEX_FORMAT, Index, WheelUndo, write_index
+from kpack_build.injection import InjectionError, inject_loader_call
 from kpack_build.layout import Home, group_name, index_path, kept_path
-from kpack_build.wheel import Changes, record_undo
+from kpack_build.loader import loader_files, loader_table
+from kpack_build.wheel import Changes, plan_text_undo, record_undo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +48,7 @@ class Embedded:
 class _Draft:
     files: dict[str, Change] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
-    undo: dict[Home, dict[str, TextUndo]] = field(default_factory=dict)
+    edits: dict[str, TextUndo] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -78,6 +81,8 @@ def embed(
             draft.files[binary["path"]] = work / binary["path"]
             draft.warnings += (f"{binary['path']}: {text}" for text in binary["restore"]["warnings"])
         index = _index(contents, packing, home, rows, config)
+        if home.is_package and config.loader is not Loader.NONE:
+            _add_loader(contents, draft, home, index, config.loader)
         indexes[index_path(home, index["group"])] = index
         if rows.kept_file is not None:
             kept = kept_path(home, index["group"])
@@ -108,6 +113,32 @@ def _index(contents: WheelContents, packing: Packing, home: Home, rows: HomeRows
     )
 
 
+def _add_loader(contents: WheelContents, draft: _Draft, home: Home, index: Index, loader: Loader) -> None:
+    """Add the loader to a package, and its call to the package's source where the project wants that."""
+    for name, data in loader_files(loader_table(index)).items():
+        draft.files[f"{home.loader_folder}/{name}"] = data
+    if loader is not Loader.INJECT:
+        return
+    try:
+        original = _source(contents, home)
+        changed = inject_loader_call(original)
+    except InjectionError as error:
+        draft.warnings.append(f"{home.init_path}: {error}")
+        return
+    if changed != original:
+        draft.edits[home.init_path] = plan_text_undo(original, changed)
+        draft.files[home.init_path] = changed
+
+
+def _source(contents: WheelContents, home: Home) -> bytes:
+    """Return the package's source, if it may be changed."""
+    if contents.is_signed:
+        raise InjectionError("RECORD is signed")
+    if home.init_path not in {member.path for member in contents.members}:
+        raise InjectionError("the package's __init__ is compiled")
+    return contents.read(home.init_path)
+
+
 def _add_indexes(contents: WheelContents, draft: _Draft, indexes: Mapping[str, Index]) -> None:
     """Serialise the indexes; the first one says how the wheel's other changes are undone."""
     first = next(iter(indexes.values()))
@@ -115,7 +146,7 @@ def _add_indexes(contents: WheelContents, draft: _Draft, indexes: Mapping[str, I
     added = [path for path in (*draft.files, *indexes) if path not in present]
     names: dict[str, Change] = dict.fromkeys((*draft.files, *indexes), b"")
     first["restore"] = WheelUndo(
-        files={path: undo for edits in draft.undo.values() for path, undo in edits.items()},
+        files=draft.edits,
         added=sorted(added),
         record=record_undo(contents, Changes(files=names)),
     )
@@ -124,7 +155,7 @@ def _add_indexes(contents: WheelContents, draft: _Draft, indexes: Mapping[str, I
 
 
 def _check_new(contents: WheelContents, draft: _Draft, replaced: Sequence[str]) -> None:
-    allowed = {*replaced, *(path for edits in draft.undo.values() for path in edits)}
+    allowed = {*replaced, *draft.edits}
     for member in contents.members:
         if member.path in draft.files and member.path not in allowed:
             raise WheelError(
