@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kpack_build.extraction import Progress
     from kpack_build.hostbinary import HostBinary
     from kpack_build.packedwheel import PackedWheel
+    from kpack_build.progress import Progress
     from kpack_build.targets import TargetId
 
 __all__ = ["compare"]

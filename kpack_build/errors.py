@@ -27,6 +27,7 @@ __all__ = [
     "MissingKernelError",
     "OrdinalError",
     "PathLike",
+    "RestorationError",
     "TargetError",
     "VerificationError",
     "WheelError",
@@ -175,9 +176,22 @@ class ConversionError(KpackError):
     def __init__(self, path: PathLike, reasons: Sequence[str]) -> None:
         self.path = Path(path)
         self.reasons = tuple(reasons)
-        super().__init__(
-            f"{path}: cannot be converted: {'; '.join(reasons)}"
+        super().__init__(self._sentence())
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.path}: cannot be converted: {'; '.join(self.reasons)}"
             " (without --strict it is kept with its device code)"
+        )
+
+
+class RestorationError(ConversionError):
+    """A converted binary that cannot be made fat again."""
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.path}: cannot be restored: {'; '.join(self.reasons)}"
+            " (it takes the wheel as it was packed, and packed with all targets)"
         )
 
 

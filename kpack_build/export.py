@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kpack_build.bundle import Bundle
-    from kpack_build.extraction import Progress
     from kpack_build.filesets import FileSet
     from kpack_build.hostbinary import HostBinary, KpackReference
     from kpack_build.kernelsearch import OpenArchive
+    from kpack_build.progress import Progress
     from kpack_build.report import JSONValue
 
 __all__ = ["Export", "ExportedObject", "export_code_objects", "file_name", "iter_bundle_objects"]

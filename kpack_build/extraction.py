@@ -12,7 +12,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kpack_build.assignment import ObjectKey, Placement, Plan
 from kpack_build.codeobject import parse_code_object
@@ -23,24 +23,12 @@ if TYPE_CHECKING:
 
     from kpack_build.archive import PackedKernelArchive, PreparedKernel
     from kpack_build.bundle import BundleEntry, DecodedBundle
+    from kpack_build.progress import Progress
     from kpack_build.scan import ScannedBinary
 
-__all__ = ["ExtractedObject", "Progress", "UnsafeBinaries", "extract"]
+__all__ = ["ExtractedObject", "UnsafeBinaries", "extract"]
 
 _WAITING_PER_WORKER = 2
-
-
-class Progress(Protocol):
-    """Somebody who is told how a long work goes."""
-
-    def start(self, label: str, total: int) -> None:
-        """Begin a work of `total` bytes."""
-
-    def advance(self, amount: int) -> None:
-        """Count `amount` more bytes as done."""
-
-    def finish(self) -> None:
-        """End the work."""
 
 
 class UnsafeBinaries(Exception):  # noqa: N818 - the pipeline starts over without them: no error by itself

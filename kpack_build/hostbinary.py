@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kpack_build.bundle import CcobMethod, write_ccob
 from kpack_build.elf.binary import open_elf
-from kpack_build.errors import ConversionError, KpackError
+from kpack_build.errors import KpackError, RestorationError
 from kpack_build.hostmodel import BinaryState, HostBinary, KpackReference, Wrapper
 from kpack_build.runtime._restore import CcobRecord, ConversionRecord, FatWriter, RestoreError
 
@@ -68,18 +68,18 @@ def restore(
         it holds equal code objects, in order and under the same ids.
 
     Raises:
-        ConversionError: The binary is not the one that was converted, or something does not fit.
+        RestorationError: The binary is not the one that was converted, or something does not fit.
         OSError: A file cannot be read or written.
     """
     try:
         return FatWriter(record, fetch, encode=_encode).write(host, destination)
     except RestoreError as error:
-        raise ConversionError(host, [str(error)]) from error
+        raise RestorationError(host, [str(error)]) from error
     except KpackError:
         raise
     except (AttributeError, LookupError, TypeError, ValueError, OverflowError, struct.error) as error:
         # The record comes from a file that anybody may have changed.
-        raise ConversionError(host, [f"its restore record is damaged: {error!r}"]) from error
+        raise RestorationError(host, [f"its restore record is damaged: {error!r}"]) from error
 
 
 def _encode(plain: bytes, ccob: CcobRecord, room: int) -> bytes | None:

@@ -21,8 +21,9 @@ from kpack_build.assignment import ArchivePlan, is_wanted, plan_archives
 from kpack_build.compression import create_compressor
 from kpack_build.embedding import embed
 from kpack_build.errors import ConversionError, MissingDeviceCodeError, WheelError
-from kpack_build.extraction import Progress, UnsafeBinaries, extract
+from kpack_build.extraction import UnsafeBinaries, extract
 from kpack_build.layout import group_name, index_path
+from kpack_build.progress import SilentProgress
 from kpack_build.report import Outcome, PackReport
 from kpack_build.reporting import describe, describe_untouched
 from kpack_build.scan import Scan, scan_wheel
@@ -30,21 +31,9 @@ from kpack_build.wheel import WheelContents, copy_contents, open_wheel, write_co
 
 if TYPE_CHECKING:
     from kpack_build.config import Config
+    from kpack_build.progress import Progress
 
-__all__ = ["SilentProgress", "pack"]
-
-
-class SilentProgress:
-    """A progress that nobody watches."""
-
-    def start(self, label: str, total: int) -> None:
-        """Ignore the beginning of a work."""
-
-    def advance(self, amount: int) -> None:
-        """Ignore a step."""
-
-    def finish(self) -> None:
-        """Ignore the end of a work."""
+__all__ = ["pack"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

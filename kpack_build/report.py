@@ -20,6 +20,7 @@ __all__ = [
     "JSONValue",
     "Outcome",
     "PackReport",
+    "RestoreReport",
     "Sizes",
 ]
 
@@ -196,4 +197,30 @@ class PackReport:
             "archives": [archive.to_json() for archive in self.archives],
             "dropped": list(self.dropped),
             "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreReport:
+    """A wheel that was made fat again.
+
+    Attributes:
+        source: The packed wheel.
+        output: What was written.
+        exact: Binaries that equal the original ones bit for bit.
+        recompressed: Binaries with compressed bundles that hold equal code objects, but not equal bytes.
+    """
+
+    source: Path
+    output: Path
+    exact: tuple[str, ...]
+    recompressed: tuple[str, ...]
+
+    def to_json(self) -> JSONValue:
+        """Return the report as JSON values."""
+        return {
+            "source": str(self.source),
+            "output": str(self.output),
+            "exact": list(self.exact),
+            "recompressed": list(self.recompressed),
         }

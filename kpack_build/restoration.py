@@ -18,32 +18,37 @@ from kpack_build.errors import FormatError, WheelError
 from kpack_build.hostbinary import restore as restore_binary
 from kpack_build.index import parse_index
 from kpack_build.layout import ARCHIVE_FOLDER, toc_key
+from kpack_build.progress import SilentProgress
+from kpack_build.report import RestoreReport
 from kpack_build.wheel import Changes, apply_record_undo, apply_text_undo, open_wheel, write_contents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kpack_build.index import Index
+    from kpack_build.progress import Progress
     from kpack_build.wheel import Change, WheelContents
 
 __all__ = ["iter_indexes", "restore"]
 
 
-def restore(wheel: Path, output_dir: Path) -> Path:
+def restore(wheel: Path, output_dir: Path, *, progress: Progress | None = None) -> RestoreReport:
     """Write the original of a packed wheel, or of its unpacked tree.
 
     Args:
         wheel: The packed wheel.
         output_dir: Folder of the result, which has the same name; it is made where it is missing.
+        progress: Is told how far the work is, in bytes.
 
     Returns:
-        The path of the result.
+        What was written, and which binaries are the original ones bit for bit.
 
     Raises:
         WheelError: The wheel was not packed by kpack-build, or was changed since.
-        ConversionError: A binary or a code object is not what the index says.
+        RestorationError: A binary or a code object is not what the index says.
         FormatError: A file is damaged.
     """
+    progress = progress or SilentProgress()
     destination = output_dir / wheel.resolve().name
     if destination.exists() and destination.samefile(wheel):
         raise WheelError(wheel, "the result would replace the source", remedy="name another output folder")
@@ -55,11 +60,23 @@ def restore(wheel: Path, output_dir: Path) -> Path:
             )
         output_dir.mkdir(parents=True, exist_ok=True)
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".kpack-build-", dir=output_dir)))
-        files: dict[str, Change] = {}
+        exact: dict[str, bool] = {}
+        progress.start("restoring binaries", _restored_size(indexes))
         for path, index in indexes.items():
-            files.update(_restore_home(contents, path, index, work))
+            exact.update(_restore_home(contents, path, index, work, progress))
+        progress.finish()
+        files: dict[str, Change] = {path: work / path for path in exact}
         write_contents(contents, _undo(contents, indexes, files), destination)
-    return destination
+    return RestoreReport(
+        source=wheel,
+        output=destination,
+        exact=tuple(path for path, equal in exact.items() if equal),
+        recompressed=tuple(path for path, equal in exact.items() if not equal),
+    )
+
+
+def _restored_size(indexes: dict[str, Index]) -> int:
+    return sum(binary["restore"].get("size", 0) for index in indexes.values() for binary in index["binaries"])
 
 
 def iter_indexes(contents: WheelContents) -> Iterator[tuple[str, Index]]:
@@ -133,7 +150,10 @@ class _CodeObjects:
         return data
 
 
-def _restore_home(contents: WheelContents, path: str, index: Index, work: Path) -> dict[str, Change]:
+def _restore_home(
+    contents: WheelContents, path: str, index: Index, work: Path, progress: Progress
+) -> dict[str, bool]:
+    """Restore the binaries of a home into a folder, and tell of each whether it is the original's bytes."""
     folder = posixpath.dirname(path)
     with ExitStack() as stack:
         archives = [
@@ -146,14 +166,14 @@ def _restore_home(contents: WheelContents, path: str, index: Index, work: Path) 
         objects = _CodeObjects(
             index, archives, contents.materialise(kept) if index["kept"] else None, contents.path / path
         )
-        files: dict[str, Change] = {}
+        exact: dict[str, bool] = {}
         for binary in index["binaries"]:
             host = contents.materialise(binary["path"])
             fat = work / binary["path"]
             fat.parent.mkdir(parents=True, exist_ok=True)
-            restore_binary(host, binary["restore"], objects.fetch, fat)
-            files[binary["path"]] = fat
-    return files
+            exact[binary["path"]] = restore_binary(host, binary["restore"], objects.fetch, fat)
+            progress.advance(fat.stat().st_size)
+    return exact
 
 
 def _undo(contents: WheelContents, indexes: dict[str, Index], files: dict[str, Change]) -> Changes:

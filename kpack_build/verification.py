@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from kpack_build.extraction import Progress
     from kpack_build.hostbinary import HostBinary, KpackReference
     from kpack_build.index import ArchiveRow, CodeObjectRow, Index
     from kpack_build.kernelsearch import Answer, OpenArchive
+    from kpack_build.progress import Progress
     from kpack_build.report import JSONValue
 
 __all__ = ["Verification", "verify"]

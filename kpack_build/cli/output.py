@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO
 
+from kpack_build.cli.progress import LineProgress
+from kpack_build.progress import SilentProgress
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
     from typing_extensions import Self
 
-    from kpack_build.cli.progress import CommandProgress
+    from kpack_build.progress import Progress
     from kpack_build.report import JSONValue, Sizes
 
 __all__ = [
@@ -133,7 +136,7 @@ class Console:
         self.options = options
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
-        self._progress: CommandProgress | None = None
+        self._progress: Progress | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -178,19 +181,17 @@ class Console:
         self._end_progress()
         print(f"{_PROGRAM}: error: {printable(' '.join(text.split()))}", file=self._stderr)
 
-    def progress(self) -> CommandProgress:
+    def progress(self) -> Progress:
         """Return somebody to tell how far a long work is: shown where a person looks, else silent."""
-        from kpack_build.cli import progress  # noqa: PLC0415 - most commands are over before it is needed
-
         watched = _is_terminal(self._stdout) and _is_terminal(self._stderr) and not self.options.quiet
         if not watched:
-            self._progress = progress.SilentProgress()
+            self._progress = SilentProgress()
         elif _is_capable(self._stderr) and find_spec("rich") is not None:
             from kpack_build.cli.terminal import BarProgress  # noqa: PLC0415 - rich is slow to import
 
             self._progress = BarProgress(self._stderr)
         else:
-            self._progress = progress.LineProgress(self._stderr)
+            self._progress = LineProgress(self._stderr)
         return self._progress
 
 

@@ -1,41 +1,15 @@
-"""How far a long work is, without any other package: not at all, or as lines.
-
-The interface is that of `kpack_build.extraction.Progress`; amounts are bytes.
-"""
+"""How far a long work is, as lines, for terminals that can do no more. Amounts are bytes."""
 
 from __future__ import annotations
 
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING
 
-__all__ = ["CommandProgress", "LineProgress", "SilentProgress"]
+if TYPE_CHECKING:
+    from typing import TextIO
+
+__all__ = ["LineProgress"]
 
 _LINES = 10
-
-
-class CommandProgress(Protocol):
-    """Somebody who is told how a long work goes."""
-
-    def start(self, label: str, total: int) -> None:
-        """Begin a work of `total` bytes."""
-
-    def advance(self, amount: int) -> None:
-        """Count `amount` more bytes as done."""
-
-    def finish(self) -> None:
-        """End the work; a second call does nothing."""
-
-
-class SilentProgress:
-    """Nobody looks."""
-
-    def start(self, label: str, total: int) -> None:
-        """Ignore the beginning of a work."""
-
-    def advance(self, amount: int) -> None:
-        """Ignore a step."""
-
-    def finish(self) -> None:
-        """Ignore the end of a work."""
 
 
 class LineProgress:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kpack_build.cli.command import ExitCode, add_source
+from kpack_build.cli.output import plural
 from kpack_build.restoration import restore
 
 if TYPE_CHECKING:
@@ -41,8 +42,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> ExitCode:
     """Restore."""
-    output = restore(arguments.source, arguments.output)
-    console.result({"source": str(arguments.source), "output": str(output)})
+    report = restore(arguments.source, arguments.output, progress=console.progress())
+    console.result(report.to_json())
+    for path in report.recompressed:
+        console.note(f"{path} holds equal code objects, but was compressed in another way than the original")
     if not console.options.quiet:
-        console.line(f"written: {output}")
+        same = plural(len(report.exact), "binary")
+        console.line(f"restored bit for bit: {same}; with compression done anew: {len(report.recompressed)}")
+        console.line(f"written: {report.output}")
     return ExitCode.DONE

@@ -10,9 +10,9 @@ import pytest
 
 from kpack_build.archive import PackedKernelArchive
 from kpack_build.cli import main
-from kpack_build.cli.progress import SilentProgress
 from kpack_build.errors import VerificationError
 from kpack_build.hostbinary import KpackReference
+from kpack_build.progress import SilentProgress
 from kpack_build.verification import Verification, verify
 from tests.converted import convert
 from tests.fixtures.build import build_variant

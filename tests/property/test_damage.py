@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from kpack_build.bundle import CcobMethod, write_ccob
 from kpack_build.cli import main
-from kpack_build.cli.progress import SilentProgress
 from kpack_build.errors import KpackError
 from kpack_build.export import export_code_objects
 from kpack_build.inspection import inspect
+from kpack_build.progress import SilentProgress
 from kpack_build.restoration import restore
 from kpack_build.verification import verify
 from tests.fixtures.build import build_variant
@@ -129,6 +129,6 @@ def test_index_with_a_wrong_value(packed: Path, data: st.DataObject) -> None:
     try:
         _look(packed)
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KpackError):
-            restore(packed, Path(folder))
+            restore(packed, Path(folder), progress=_SILENT)
     finally:
         file.write_text(original)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kpack_build.cli.progress import SilentProgress
 from kpack_build.errors import FormatError, WheelError
 from kpack_build.export import Export, export_code_objects, file_name
+from kpack_build.progress import SilentProgress
 from kpack_build.targets import TargetId
 from tests.fixtures.bundles import chain, fat_bundle
 from tests.unit.archives import code_object, write_archive

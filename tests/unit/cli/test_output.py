@@ -19,8 +19,9 @@ from kpack_build.cli.output import (
     render_plain,
     size_text,
 )
-from kpack_build.cli.progress import LineProgress, SilentProgress
+from kpack_build.cli.progress import LineProgress
 from kpack_build.cli.terminal import BarProgress
+from kpack_build.progress import SilentProgress
 from kpack_build.report import Sizes
 from tests.unit.cli.streams import Terminal
 
