@@ -82,6 +82,8 @@ def prepare(family: str, scratch: Path) -> Check:
     subprocess.run([python, "-m", "pip", "install", *flags, packed], check=True)
     program = "import sysconfig; print(sysconfig.get_path('platlib'))"
     located = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True)
+    sizes = f"fat wheel {fat.stat().st_size} bytes, packed {packed.stat().st_size}"
+    sys.stdout.write(f"{family}: {' '.join(targets)}\n  {sizes}\n")
     return Check(
         family=family,
         targets=targets,
@@ -177,7 +179,8 @@ def main(arguments: list[str]) -> int:
         for processor in check.targets:
             check_import(check, processor)
             check_runtime(check, processor)
-        check_code(check)
+        count = check_code(check)
+    sys.stdout.write(f"  {len(check.targets)} GPUs, {count} code objects: as in the fat build\n")
     return 0
 
 
