@@ -117,6 +117,8 @@ class PackedKernelArchive:
         self.toc: dict[str, dict[str, TocEntry]] = {}
         self._compressor: Compressor = NoOpCompressor() if compressor is None else compressor
         self._path = None if output_path is None else Path(output_path)
+        # Asked once: to hold an object against a protocol takes as long as to compress a small kernel.
+        self._streams = isinstance(self._compressor, StreamingCompressor)
         self._state = _State.WRITING
         self._image: memoryview | None = None
         self._writer: ArchiveWriter | None = None
@@ -199,7 +201,7 @@ class PackedKernelArchive:
         """
         key = _normal(relative_path)
         view = memoryview(hsaco_data).cast("B")
-        kept = view if isinstance(self._compressor, StreamingCompressor) else bytes(view)
+        kept = view if self._streams else bytes(view)
         kernel_id = f"{key}@{gfx_arch}"
         return PreparedKernel(
             relative_path=key,

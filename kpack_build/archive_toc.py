@@ -26,6 +26,7 @@ from kpack_build.errors import ArchiveLimitError, FormatError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from typing import TypeGuard
 
 __all__ = [
     "BLOB_OFFSET",
@@ -63,7 +64,8 @@ MAX_KERNELS: Final = 1_048_576
 """Most kernels that ROCm's reader takes from one archive."""
 MAX_TOC_SIZE: Final = 1 << 30
 _MAX_TEXT: Final = 1 << 20
-_MAX_BLOB_ENTRY: Final = 1 << 63
+_NUMBER_LIMIT: Final = 1 << 63
+_SHOWN: Final = 200
 
 _SPLIT_REMEDY: Final = "store fewer kernels in one archive: group by target, or pack fewer targets"
 
@@ -235,16 +237,28 @@ def _check_toc(toc: Mapping[str, object], offset: int, path: Path) -> None:
         _require(arch, str, "gfx_arches", path)
     for binary, arches in _require(toc.get("toc"), dict, "toc", path).items():
         _require(binary, str, "toc", path)
-        for arch, entry in _require(arches, dict, f"toc of {binary!r}", path).items():
-            _require(arch, str, f"toc of {binary!r}", path)
-            _check_entry(_require(entry, dict, f"{binary}@{arch}", path), f"{binary}@{arch}", path)
+        for arch, entry in _require(arches, dict, binary, path).items():
+            _require(arch, str, binary, path)
+            _check_entry(_require(entry, dict, binary, path), binary, arch, path)
 
 
-def _check_entry(entry: Mapping[str, object], name: str, path: Path) -> None:
-    require_int(entry.get("ordinal"), f"ordinal of {name}", path)
-    require_int(entry.get("original_size", 0), f"original_size of {name}", path)
-    _require(entry.get("type", ""), str, f"type of {name}", path)
-    _require(entry.get("metadata", {}), dict, f"metadata of {name}", path)
+def _check_entry(entry: Mapping[str, object], binary: str, arch: str, path: Path) -> None:
+    if not (
+        _is_number(entry.get("ordinal"))
+        and _is_number(entry.get("original_size", 0))
+        and isinstance(entry.get("type", ""), str)
+        and isinstance(entry.get("metadata", {}), dict)
+    ):
+        raise FormatError(
+            path,
+            f"the entry of {binary}@{arch} has a wrong value",
+            expected="ordinal, original_size: numbers, type: text, metadata: a map",
+            found=repr(entry)[:_SHOWN],
+        )
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < _NUMBER_LIMIT
 
 
 def _require(value: object, kind: type[_T], what: str, path: Path) -> _T:
@@ -264,7 +278,7 @@ def require_int(value: object, what: str, path: Path) -> int:
     Raises:
         FormatError: It is no integer, is negative, or is past any size of a file.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_BLOB_ENTRY:
+    if not _is_number(value):
         raise FormatError(
             path,
             f"{what} is no size or number",

@@ -10,7 +10,6 @@ All names of ROCm's Python reference that have to do with compression can be imp
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -61,6 +60,9 @@ class _Schemes(dict[str, type[Compressor]]):
     """Schemes by name; asking for one that is not there looks it up among the installed entry points."""
 
     def __missing__(self, name: str) -> type[Compressor]:
+        # Its import alone takes tens of milliseconds.
+        from importlib.metadata import entry_points  # noqa: PLC0415
+
         for point in entry_points(group=_ENTRY_POINT_GROUP, name=name):
             found = point.load()
             if not (isinstance(found, type) and issubclass(found, Compressor)):
