@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kpack_build.archive import PackedKernelArchive
-from kpack_build.errors import FormatError, WheelError
+from kpack_build.errors import FormatError, RestorationError, WheelError
 from kpack_build.hostbinary import restore as restore_binary
 from kpack_build.index import parse_index
 from kpack_build.layout import ARCHIVE_FOLDER, toc_key
@@ -171,7 +171,10 @@ def _restore_home(
             host = contents.materialise(binary["path"])
             fat = work / binary["path"]
             fat.parent.mkdir(parents=True, exist_ok=True)
-            exact[binary["path"]] = restore_binary(host, binary["restore"], objects.fetch, fat)
+            try:
+                exact[binary["path"]] = restore_binary(host, binary["restore"], objects.fetch, fat)
+            except RestorationError as error:
+                raise RestorationError(contents.path / binary["path"], error.reasons) from error
             progress.advance(fat.stat().st_size)
     return exact
 

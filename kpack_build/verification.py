@@ -128,8 +128,23 @@ class _IndexCheck:
                 self._packed.damage(name, error)
             progress.advance(row["size"])
         for binary in self._index["binaries"]:
-            if binary["path"] not in self._packed.files.sizes:
-                self._packed.fault(binary["path"], f"{self._path} names it, but it is not in the wheel")
+            if binary["path"] not in self._packed.binaries:
+                self._packed.fault(binary["path"], f"{self._path} names it, but there is no such library")
+        self._check_kept()
+
+    def _check_kept(self) -> None:
+        """Check the stored bytes of compressed bundles that are kept for the way back."""
+        if not self._index["kept"]:
+            return
+        name = posixpath.join(posixpath.dirname(self._path), f"{self._index['group']}.ccob")
+        if name not in self._packed.files.sizes:
+            self._packed.fault(name, f"{self._path} names it, but it is not in the wheel")
+            return
+        with map_file(self._packed.files.file(name)) as view:
+            for row in self._index["kept"]:
+                stored = view[row["offset"] : row["offset"] + row["size"]]
+                if hashlib.sha256(stored).hexdigest() != row["sha256"]:
+                    self._packed.fault(name, f"the bundle at {row['offset']:#x} has another SHA-256")
 
     def _check_archive(self, name: str, row: ArchiveRow, objects: Sequence[CodeObjectRow]) -> None:
         if name not in self._packed.files.sizes:

@@ -348,3 +348,13 @@ def test_interrupted_pack_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130, stderr
     assert b"Traceback" not in stderr
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.corpus
+def test_dropped_targets_cannot_come_back(tmp_path: Path, command: Command) -> None:
+    wheel = corpus_wheel("torch-spline-conv-rocm")
+    command("pack", wheel, "-o", tmp_path, "--targets", "gfx90a")
+    error = command("restore", tmp_path / wheel.name, "-o", tmp_path / "fat", code=1)["error"]
+    assert error["type"] == "RestorationError"
+    assert f"{tmp_path / wheel.name}/torch_spline_conv/" in error["message"]
+    assert list((tmp_path / "fat").iterdir()) == []

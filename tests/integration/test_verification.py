@@ -207,3 +207,68 @@ def test_archive_that_is_not_there(tmp_path: Path) -> None:
 def test_archive_that_lists_what_is_no_target(tmp_path: Path) -> None:
     wheel = _foreign(tmp_path, {"a": (["gfx1100", "sm_90"], [*GFX1100, *GFX90A])})
     assert "sm_90" in _problems(wheel)
+
+
+def test_damaged_archive(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "plain-22")
+    archive = min(tree.glob("pkg/.kpack/*.kpack"))
+    archive.write_bytes(archive.read_bytes()[:40])
+    faults = _verify(tree).faults
+    assert archive.relative_to(tree).as_posix() in {fault.path for fault in faults}
+    assert any(archive.name in fault.problem for fault in faults if fault.path == BINARY)
+
+
+def test_index_that_says_other_things_of_archives(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "plain-22")
+    [file] = tree.rglob(".kpack/*.json")
+    index = json.loads(file.read_text())
+    first, second = index["archives"][:2]
+    first["targets"].append("gfx1200")
+    index["code_objects"][0]["target"] = "gfx1201"
+    [moved] = [row for row in index["code_objects"] if row["archive"] == 1][:1]
+    moved["offset"] += 1
+    file.write_text(json.dumps(index))
+    problems = _problems(tree)
+    assert f"{first['file']}: it lists other targets" in problems
+    assert "was built for another target" in problems
+    assert f"{second['file']}: it has no code object" in problems
+
+
+def test_library_of_a_host_that_hip_does_not_run_on(tmp_path: Path) -> None:
+    """A 32-bit library is none of our business, whoever compares it."""
+    data = b"\x7fELF\x01\x01\x01" + bytes(9) + b"\x03\x00\x03\x00" + bytes(80)
+    wheel = write_wheel_file(tmp_path, {"pkg/lib32.so": data})
+    assert _verify(wheel, against=wheel).is_sound
+    assert main(["extract", str(wheel), "-o", str(tmp_path / "out"), "--quiet"]) == 0
+    assert main(["inspect", str(wheel)]) == 0
+
+
+def test_library_whose_bundle_hides_bytes(tmp_path: Path) -> None:
+    data = bytearray(build_variant("plain-22").read_bytes())
+    bundle = data.index(b"__CLANG_OFFLOAD_BUNDLE__")
+    assert data[bundle + 4000] == 0
+    data[bundle + 4000] = 1
+    wheel = write_wheel_file(tmp_path, {"pkg/__init__.py": b"", BINARY: bytes(data)})
+    result = _verify(wheel)
+    assert result.is_sound
+    assert any(BINARY in note for note in result.notes)
+
+
+def test_fat_binary_replaced_by_something_else(tmp_path: Path) -> None:
+    wheel, tree = _pack(tmp_path, "plain-22")
+    (tree / BINARY).write_bytes(b"no library")
+    faults = _verify(tree, against=wheel).faults
+    assert any(fault.path == BINARY and "nothing for" in fault.problem for fault in faults)
+
+
+def test_kept_bundles(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "compressed-22", "--keep-ccob")
+    assert _verify(tree).is_sound
+    [kept] = tree.rglob("*.ccob")
+    data = bytearray(kept.read_bytes())
+    data[-1] ^= 1
+    kept.write_bytes(data)
+    name = kept.relative_to(tree).as_posix()
+    assert [fault.path for fault in _verify(tree).faults if not fault.path.endswith("RECORD")] == [name]
+    kept.unlink()
+    assert name in {fault.path for fault in _verify(tree).faults}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import subprocess
 import sys
@@ -198,3 +199,30 @@ def test_wrong_target() -> None:
     add_targets(parser, "choose")
     with pytest.raises(UsageError):
         wanted_targets(parser.parse_args(["--target", "sm_90"]))
+
+
+class _ClosedPipe(io.StringIO):
+    """A stream whose reader went away."""
+
+    def write(self, _: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_reader_that_goes_away(command: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: argparse.Namespace, console: Console) -> int:
+        console.line("something")
+        return ExitCode.DONE
+
+    command(run)
+    monkeypatch.setattr(sys, "stdout", _ClosedPipe())
+    assert main(["inspect", "x"]) == ExitCode.BROKEN_PIPE
+
+
+def test_module_is_a_program() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "kpack_build", "--version"], capture_output=True, text=True, check=True
+    )
+    assert kpack_build.__version__ in result.stdout
