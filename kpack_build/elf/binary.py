@@ -6,12 +6,12 @@ file is mapped, never read whole, and never changed.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import mmap
 import os
 import re
 import tempfile
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +37,7 @@ from kpack_build.runtime._restore import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -58,7 +58,7 @@ class _Mapping:
 
     def close(self) -> None:
         self.file.close()
-        with contextlib.suppress(BufferError):
+        with suppress(BufferError):
             self.map.close()
 
 
@@ -90,15 +90,21 @@ def open_elf(path: Path) -> ElfBinary | None:
 
 
 def _map(path: Path) -> _Mapping | None:
-    file = path.open("rb")
-    try:
+    with ExitStack() as stack:
+        file = stack.enter_context(path.open("rb"))
         if not os.fstat(file.fileno()).st_size:
-            file.close()
             return None
-        return _Mapping(file=file, map=mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except BaseException:
-        file.close()
-        raise
+        mapping = _Mapping(file=file, map=mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        stack.pop_all()
+        return mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fat:
+    """The device code of a fat file, and its place if its wrappers lead to one."""
+
+    code: DeviceCode
+    region: Region | None
 
 
 class ElfBinary:
@@ -126,13 +132,19 @@ class ElfBinary:
         """
         self._mapping = mapping
         self.image = image
-        self._code = find_device_code(image)
-        self.state = _state(self._code)
-        self.reference = _reference(image, self._code) if self.state is BinaryState.CONVERTED else None
+        code = find_device_code(image)
+        self.state = _state(code)
+        self.reference: KpackReference | None = None
         self.bundles: tuple[Bundle, ...] = ()
-        if self.state is BinaryState.FAT and self._code is not None:
-            self.bundles = tuple(_bundles(image, self._code))
-        self.wrappers = tuple(_wrappers(image, self._code, self.bundles))
+        self.wrappers: tuple[Wrapper, ...] = ()
+        self._fat: _Fat | None = None
+        if code is not None:
+            if self.state is BinaryState.CONVERTED:
+                self.reference = _reference(image, code)
+            else:
+                self.bundles = tuple(_bundles(image, code))
+                self._fat = _Fat(code=code, region=_region(image, code, self.bundles))
+            self.wrappers = tuple(_wrappers(image, code, self.bundles))
         try:
             self.soname, self.needed = image.soname, image.needed
         except FormatError:
@@ -164,63 +176,47 @@ class ElfBinary:
     @property
     def device_bytes(self) -> int:
         """Size of the device code in the file, in bytes."""
-        return self._region.size if self._region is not None else 0
+        region = self._fat.region if self._fat is not None else None
+        return region.size if region is not None else 0
 
     def refusals(self) -> tuple[str, ...]:
         """Return why the binary has to stay fat; empty where it can be converted."""
         return self._refusals
 
     @cached_property
-    def _region(self) -> Region | None:
-        if self.state is not BinaryState.FAT or self._code is None:
-            return None
-        return _region(self.image, self._code, self.bundles)
-
-    @cached_property
     def _refusals(self) -> tuple[str, ...]:
-        if self.state is not BinaryState.FAT or self._code is None:
+        if self._fat is None:
             return ("it has no device code",)
         try:
-            # Each group of checks relies on the ones before it.
-            for group in (self._wrapper_refusals, self._region_refusals, self._plan_refusals):
-                reasons = tuple(group())
+            # Each check relies on the ones before it.
+            for check in self._checks(self._fat):
+                reasons = tuple(check)
                 if reasons:
                     return reasons
         except FormatError as error:
             return (str(error),)
         return ()
 
-    def _wrapper_refusals(self) -> Iterator[str]:
-        if self._code is not None:
-            yield from layout_faults(self.image)
-            yield from wrapper_refusals(self.image, self._code)
-
-    def _region_refusals(self) -> Iterator[str]:
-        if self._code is None or self._region is None:
-            yield "its wrappers do not lead to device code"
+    def _checks(self, fat: _Fat) -> Iterator[Iterable[str]]:
+        yield layout_faults(self.image)
+        yield wrapper_refusals(self.image, fat.code)
+        if fat.region is None:
+            yield ["its wrappers do not lead to device code"]
             return
-        for wrapper in self.wrappers:
-            if wrapper.bundle is None:
-                yield f"wrapper {wrapper.index} points to something else than its device code"
-        yield from region_refusals(self.image, self._code, self._region)
-        yield from bundle_refusals(self.image, self._region, self.bundles)
+        yield (
+            f"wrapper {wrapper.index} points to something else than its device code"
+            for wrapper in self.wrappers
+            if wrapper.bundle is None
+        )
+        yield region_refusals(self.image, fat.code, fat.region)
+        yield bundle_refusals(self.image, fat.region, self.bundles)
+        yield self._plan_refusals(fat, fat.region)
 
-    def _plan_refusals(self) -> Iterator[str]:
+    def _plan_refusals(self, fat: _Fat, region: Region) -> Iterator[str]:
         try:
-            self._plan(_SMALLEST_REFERENCE)
+            plan_conversion(self.image, region, fat.code.wrappers, _SMALLEST_REFERENCE)
         except ConversionError as error:
             yield from error.reasons
-
-    def _plan(self, reference: bytes) -> ConversionPlan:
-        return plan_conversion(self.image, self._sure_region(), self._raw_wrappers(), reference)
-
-    def _sure_region(self) -> Region:
-        if self._region is None:
-            raise ConversionError(self.path, ["it has no device code"])
-        return self._region
-
-    def _raw_wrappers(self) -> tuple[RawWrapper, ...]:
-        return self._code.wrappers if self._code is not None else ()
 
     def to_hipk(
         self,
@@ -245,9 +241,10 @@ class ElfBinary:
             ConversionError: It has to stay fat, or the result is not what it should be.
             OSError: A file cannot be read or written.
         """
-        if self.refusals():
-            raise ConversionError(self.path, self.refusals())
-        plan = self._plan(reference.to_bytes())
+        reasons, fat = self.refusals(), self._fat
+        if reasons or fat is None or fat.region is None:
+            raise ConversionError(self.path, reasons)
+        plan = plan_conversion(self.image, fat.region, fat.code.wrappers, reference.to_bytes())
         record = self._record(plan, objects, kept)
         handle, name = tempfile.mkstemp(prefix=".kpack-", dir=destination.parent)
         private = Path(name)
@@ -255,7 +252,7 @@ class ElfBinary:
             with os.fdopen(handle, "r+b") as output:
                 apply_plan(self.image, plan, self._mapping.file.fileno(), output.fileno())
                 os.fchmod(output.fileno(), os.fstat(self._mapping.file.fileno()).st_mode & 0o7777)
-                self._verify(private, plan)
+                self._verify(private, plan, fat.code.wrappers)
                 os.fsync(output.fileno())
             private.replace(destination)
         except BaseException:
@@ -263,14 +260,14 @@ class ElfBinary:
             raise
         return record
 
-    def _verify(self, output: Path, plan: ConversionPlan) -> None:
+    def _verify(self, output: Path, plan: ConversionPlan, wrappers: Sequence[RawWrapper]) -> None:
         """Read the result again from its bytes and hold it against the original."""
         try:
             written = open_elf(output)
             if written is None:
                 raise ConversionError(self.path, ["the result is no ELF file"])
             with written:
-                issues = list(iter_issues(self.image, written.image, plan, self._raw_wrappers()))
+                issues = list(iter_issues(self.image, written.image, plan, wrappers))
                 if written.reference is None or written.reference.to_bytes() != plan.reference:
                     issues.append("its kpack map does not read back")
         except FormatError as error:
@@ -319,9 +316,9 @@ def _state(code: DeviceCode | None) -> BinaryState:
     return BinaryState.FAT
 
 
-def _reference(image: ElfImage, code: DeviceCode | None) -> KpackReference | None:
+def _reference(image: ElfImage, code: DeviceCode) -> KpackReference:
     """Read the map of a converted file, through its wrappers or, without a relocation, from its section."""
-    pointers = [wrapper.pointer for wrapper in code.wrappers if wrapper.pointer] if code else []
+    pointers = [wrapper.pointer for wrapper in code.wrappers if wrapper.pointer]
     offset = image.offset_of(pointers[0].value) if pointers else None
     if offset is None:
         sections = image.sections_named(REFERENCE_SECTION)
@@ -376,9 +373,7 @@ def _region(image: ElfImage, code: DeviceCode, bundles: Sequence[Bundle]) -> Reg
     return Region(offset=FileOffset(start), address=address, size=end - start, section=None)
 
 
-def _wrappers(image: ElfImage, code: DeviceCode | None, bundles: Sequence[Bundle]) -> Iterator[Wrapper]:
-    if code is None:
-        return
+def _wrappers(image: ElfImage, code: DeviceCode, bundles: Sequence[Bundle]) -> Iterator[Wrapper]:
     numbers = {bundle.offset: number for number, bundle in enumerate(bundles)}
     for index, wrapper in enumerate(code.wrappers):
         offset = _bundle_offset(image, code, wrapper)
