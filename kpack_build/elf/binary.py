@@ -18,10 +18,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
-from kpack_build.bundle import Bundle, parse_bundle
-from kpack_build.elf.constants import MACHINE_NAMES, Address, FileOffset
+from kpack_build.elf.constants import MACHINE_NAMES
 from kpack_build.elf.convert import apply_plan, list_patches, list_pieces, list_warnings, sha256_of
-from kpack_build.elf.fatbin import REFERENCE_SECTION, DeviceCode, RawWrapper, WrapperKind, find_device_code
+from kpack_build.elf.devicecode import (
+    find_region,
+    iter_device_bundles,
+    iter_wrappers,
+    read_reference,
+    state_of,
+)
+from kpack_build.elf.fatbin import DeviceCode, RawWrapper, find_device_code
 from kpack_build.elf.image import ElfImage, is_host_elf, parse_image
 from kpack_build.elf.plan import ConversionPlan, Region, plan_conversion
 from kpack_build.elf.refusal import bundle_refusals, layout_faults, region_refusals, wrapper_refusals
@@ -41,6 +47,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
+    from kpack_build.bundle import Bundle
 
 __all__ = ["ElfBinary", "open_elf"]
 
@@ -133,18 +141,18 @@ class ElfBinary:
         self._mapping = mapping
         self.image = image
         code = find_device_code(image)
-        self.state = _state(code)
+        self.state = state_of(code)
         self.reference: KpackReference | None = None
         self.bundles: tuple[Bundle, ...] = ()
         self.wrappers: tuple[Wrapper, ...] = ()
         self._fat: _Fat | None = None
         if code is not None:
             if self.state is BinaryState.CONVERTED:
-                self.reference = _reference(image, code)
+                self.reference = read_reference(image, code)
             else:
-                self.bundles = tuple(_bundles(image, code))
-                self._fat = _Fat(code=code, region=_region(image, code, self.bundles))
-            self.wrappers = tuple(_wrappers(image, code, self.bundles))
+                self.bundles = tuple(iter_device_bundles(image, code))
+                self._fat = _Fat(code=code, region=find_region(image, code, self.bundles))
+            self.wrappers = tuple(iter_wrappers(image, code, self.bundles))
         try:
             self.soname, self.needed = image.soname, image.needed
         except FormatError:
@@ -305,84 +313,6 @@ class ElfBinary:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _state(code: DeviceCode | None) -> BinaryState:
-    if code is None:
-        return BinaryState.NO_DEVICE_CODE
-    kinds = {wrapper.kind for wrapper in code.wrappers}
-    if code.section is None and kinds == {WrapperKind.HIPK}:
-        return BinaryState.CONVERTED
-    return BinaryState.FAT
-
-
-def _reference(image: ElfImage, code: DeviceCode) -> KpackReference:
-    """Read the map of a converted file, through its wrappers or, without a relocation, from its section."""
-    pointers = [wrapper.pointer for wrapper in code.wrappers if wrapper.pointer]
-    offset = image.offset_of(pointers[0].value) if pointers else None
-    if offset is None:
-        sections = image.sections_named(REFERENCE_SECTION)
-        offset = FileOffset(sections[0].offset) if sections else None
-    if offset is None:
-        raise FormatError(image.path, "its kpack wrappers point to nothing in the file")
-    return KpackReference.parse(image.data[offset:], path=image.path, offset=offset)
-
-
-def _bundles(image: ElfImage, code: DeviceCode) -> Iterator[Bundle]:
-    """Iterate over the bundles that wrappers point to, in the order of the file."""
-    offsets = {_bundle_offset(image, code, wrapper) for wrapper in code.wrappers}
-    starts = sorted(offset for offset in offsets if offset is not None)
-    for number, start in enumerate(starts, 1):
-        limit = starts[number] if number < len(starts) else _limit(image, code, start)
-        yield parse_bundle(image.data, start, limit=limit, path=image.path)
-
-
-def _bundle_offset(image: ElfImage, code: DeviceCode, wrapper: RawWrapper) -> int | None:
-    """Return the file offset of a wrapper's bundle, or None where it points to no device code."""
-    if wrapper.kind is not WrapperKind.HIPF or wrapper.pointer is None:
-        return None
-    section, value = code.section, wrapper.pointer.value
-    if section is None:
-        return image.offset_of(value)
-    inside = section.address <= value < section.address + section.size
-    return section.offset + value - section.address if inside else None
-
-
-def _limit(image: ElfImage, code: DeviceCode, start: int) -> int:
-    """Return the file offset up to which the last bundle may go."""
-    if code.section is not None:
-        return code.section.end
-    return next((load.end for load in image.loads if load.offset <= start < load.end), image.size)
-
-
-def _region(image: ElfImage, code: DeviceCode, bundles: Sequence[Bundle]) -> Region | None:
-    section = code.section
-    if section is not None:
-        return Region(
-            offset=FileOffset(section.offset),
-            address=Address(section.address),
-            size=section.size,
-            section=section,
-        )
-    if image.sections or not bundles:
-        return None
-    start, end = bundles[0].offset, bundles[-1].offset + bundles[-1].stored_size
-    address = image.address_of(start, end - start)
-    if address is None:
-        return None
-    return Region(offset=FileOffset(start), address=address, size=end - start, section=None)
-
-
-def _wrappers(image: ElfImage, code: DeviceCode, bundles: Sequence[Bundle]) -> Iterator[Wrapper]:
-    numbers = {bundle.offset: number for number, bundle in enumerate(bundles)}
-    for index, wrapper in enumerate(code.wrappers):
-        offset = _bundle_offset(image, code, wrapper)
-        yield Wrapper(
-            index=index,
-            address=wrapper.address,
-            file_offset=wrapper.offset,
-            bundle=None if offset is None else numbers.get(offset),
-        )
 
 
 def _bundle_record(

@@ -19,7 +19,8 @@ from kpack_build.elf.relocations import Pointer, find_pointers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kpack_build.elf.image import ElfImage, SectionHeader
+    from kpack_build.elf.headers import SectionHeader
+    from kpack_build.elf.image import ElfImage
 
 __all__ = [
     "BUNDLE_MAGICS",

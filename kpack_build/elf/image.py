@@ -23,17 +23,17 @@ from kpack_build.elf.constants import (
     ElfType,
     FileOffset,
     Machine,
-    SectionFlag,
     SectionType,
     SegmentType,
 )
+from kpack_build.elf.headers import ElfHeader, ProgramHeader, SectionHeader
 from kpack_build.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["ElfHeader", "ElfImage", "ProgramHeader", "SectionHeader", "is_host_elf", "parse_image"]
+__all__ = ["ElfImage", "is_host_elf", "parse_image"]
 
 _CLASS_64 = 2
 _LITTLE_ENDIAN = 1
@@ -41,97 +41,6 @@ _IDENT_VERSION = 1
 _MACHINE_END = 20
 _PN_XNUM = 0xFFFF
 _DF_1_PIE = 0x08000000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElfHeader:
-    """The fields of `Elf64_Ehdr` that matter here, under their gABI names without the prefix."""
-
-    ident: bytes
-    type: ElfType
-    machine: Machine
-    version: int
-    entry: int
-    phoff: int
-    shoff: int
-    flags: int
-    ehsize: int
-    phentsize: int
-    phnum: int
-    shentsize: int
-    shnum: int
-    shstrndx: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramHeader:
-    """An `Elf64_Phdr`; offsets and sizes in bytes."""
-
-    type: int
-    flags: int
-    offset: int
-    vaddr: int
-    paddr: int
-    filesz: int
-    memsz: int
-    align: int
-
-    @property
-    def end(self) -> int:
-        """File offset behind its last byte in the file."""
-        return self.offset + self.filesz
-
-    @property
-    def vend(self) -> int:
-        """Address behind its last byte in memory."""
-        return self.vaddr + self.memsz
-
-    def pack(self) -> bytes:
-        """Return the bytes of the entry."""
-        return PHDR.pack(
-            *(self.type, self.flags, self.offset, self.vaddr),
-            *(self.paddr, self.filesz, self.memsz, self.align),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SectionHeader:
-    """An `Elf64_Shdr` with its name; offsets and sizes in bytes."""
-
-    index: int
-    name: str
-    name_offset: int
-    type: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-    entry_size: int
-
-    @property
-    def end(self) -> int:
-        """File offset behind its last byte."""
-        return self.offset + self.file_size
-
-    @property
-    def file_size(self) -> int:
-        """Bytes that it has in the file."""
-        return 0 if self.type in (SectionType.NOBITS, SectionType.NULL) else self.size
-
-    @property
-    def is_alloc(self) -> bool:
-        """Whether it is part of the process's memory."""
-        return bool(self.flags & SectionFlag.ALLOC)
-
-    def pack(self) -> bytes:
-        """Return the bytes of the entry."""
-        return SHDR.pack(
-            *(self.name_offset, self.type, self.flags, self.address, self.offset, self.size),
-            *(self.link, self.info, self.align, self.entry_size),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

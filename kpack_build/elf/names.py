@@ -16,7 +16,8 @@ from kpack_build.elf.constants import EHDR, SegmentType
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kpack_build.elf.image import ElfImage, SectionHeader
+    from kpack_build.elf.headers import SectionHeader
+    from kpack_build.elf.image import ElfImage
 
 __all__ = ["FILLERS", "NameGrowth", "is_free", "plan_name"]
 

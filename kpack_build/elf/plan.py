@@ -21,7 +21,8 @@ from kpack_build.errors import ConversionError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kpack_build.elf.image import ElfImage, ProgramHeader, SectionHeader
+    from kpack_build.elf.headers import ProgramHeader, SectionHeader
+    from kpack_build.elf.image import ElfImage
 
 __all__ = ["ConversionPlan", "Region", "Write", "plan_conversion"]
 

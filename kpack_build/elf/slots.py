@@ -21,7 +21,8 @@ from kpack_build.elf.names import is_free
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kpack_build.elf.image import ElfImage, ProgramHeader
+    from kpack_build.elf.headers import ProgramHeader
+    from kpack_build.elf.image import ElfImage
 
 __all__ = ["Slot", "SlotKind", "iter_slots"]
 

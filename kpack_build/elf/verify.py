@@ -19,7 +19,8 @@ from kpack_build.elf.slots import SlotKind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kpack_build.elf.image import ElfImage, ProgramHeader, SectionHeader
+    from kpack_build.elf.headers import ProgramHeader, SectionHeader
+    from kpack_build.elf.image import ElfImage
     from kpack_build.elf.plan import ConversionPlan, Region, Write
 
 __all__ = ["iter_issues"]

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kpack_build.elf.image import ElfImage, SectionHeader, parse_image
+from kpack_build.elf.image import ElfImage, parse_image
 from kpack_build.elf.names import plan_name
 from tests.elfbuilder import ElfOptions, build_elf
+
+if TYPE_CHECKING:
+    from kpack_build.elf.headers import SectionHeader
 
 NAME = ".rocm_kpack_ref"
 
