@@ -91,7 +91,11 @@ def embed(
     _add_indexes(contents, draft, indexes)
     _check_new(contents, draft, [row["path"] for rows in homes.values() for row in rows.binaries])
     return Embedded(
-        changes=Changes(files=draft.files, stored=frozenset(draft.stored)),
+        changes=Changes(
+            files=draft.files,
+            stored=frozenset(draft.stored),
+            given=frozenset(path for path, change in draft.files.items() if isinstance(change, Path)),
+        ),
         sizes={path: _size(change) for path, change in draft.files.items()},
         warnings=tuple(draft.warnings),
     )

@@ -32,6 +32,7 @@ class Changes:
         removed: Members that go away.
         stored: Members of `files` that are not deflated, because they would not shrink.
         executable: New members of `files` that get mode 0755 instead of 0644.
+        given: Members of `files` whose file is not needed where it is: it may be moved instead of copied.
         record: The RECORD to start from, to give back the one of an earlier wheel: its rows are kept as they
             are written wherever they are true. By default the source's RECORD, whose rows without hash or
             size are completed.
@@ -41,6 +42,7 @@ class Changes:
     removed: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
     executable: frozenset[str] = frozenset()
+    given: frozenset[str] = frozenset()
     record: bytes | None = None
 
 
@@ -55,7 +57,8 @@ def check_changes(source: WheelContents, changes: Changes) -> None:
         "RECORD is changed by itself": {source.record.own_path} & (changes.files.keys() | changes.removed),
         "there is no such member to remove": changes.removed - present,
         "it is both written and removed": changes.removed & changes.files.keys(),
-        "it is not among the changed files": (changes.stored | changes.executable) - changes.files.keys(),
+        "it is not among the changed files": (changes.stored | changes.executable | changes.given)
+        - changes.files.keys(),
     }
     for problem, members in faults.items():
         for member in sorted(members):

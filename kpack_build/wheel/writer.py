@@ -13,10 +13,12 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kpack_build.errors import ConfigError, WheelError
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     import zipfile
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
-    from pathlib import Path
     from typing import BinaryIO
 
     from kpack_build.wheel.contents import WheelContents
@@ -149,10 +150,13 @@ def write_tree(source: TreeContents, changes: Changes, destination: Path) -> Wri
 
     def write(member: str) -> None:
         hashing = facts.hashing(member)
-        mode = _EXECUTABLE if member in changes.executable else _PLAIN
-        _write_file(
-            root / member, hashing.watch(_iter_change(changes.files[member])), modes.get(member, mode)
-        )
+        mode = modes.get(member, _EXECUTABLE if member in changes.executable else _PLAIN)
+        change = changes.files[member]
+        if isinstance(change, Path) and member in changes.given:
+            deque(hashing.watch(iter_file(change)), maxlen=0)
+            _move_file(change, root / member, mode)
+        else:
+            _write_file(root / member, hashing.watch(_iter_change(change)), mode)
         facts.keep(member, hashing.facts)
 
     with _new_folder(source, destination) as root:
@@ -301,6 +305,12 @@ def _write_file(file: Path, chunks: Iterable[bytes], mode: int) -> None:
         for chunk in chunks:
             stream.write(chunk)
     file.chmod(mode)
+
+
+def _move_file(source: Path, target: Path, mode: int) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(source, target)
+    target.chmod(mode)
 
 
 @contextmanager
