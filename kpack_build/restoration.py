@@ -190,4 +190,5 @@ def _undo(contents: WheelContents, indexes: dict[str, Index], files: dict[str, C
         if undo["record"] is not None:
             packed = contents.read(contents.record.own_path)
             record = apply_record_undo(packed, undo["record"], path=contents.path)
-    return Changes(files=files, removed=frozenset(removed), record=record)
+    given = frozenset(path for path, change in files.items() if isinstance(change, Path))
+    return Changes(files=files, removed=frozenset(removed), given=given, record=record)

@@ -169,7 +169,7 @@ def write_tree(source: TreeContents, changes: Changes, destination: Path) -> Wri
                 pass
         record = final_record(source, changes, facts.all())
         _write_file(root / own_path, [record], modes[own_path])
-    size = _installed_size(source, changes, len(record))
+        size = sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
     return Written(path=destination, size=size, installed_size=size)
 
 
