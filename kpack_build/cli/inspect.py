@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kpack_build.cli.command import ExitCode, add_source
@@ -129,7 +130,7 @@ def _stored_object(owner: str, number: str, entry: StoredInfo) -> _Object:
     return _Object(
         owner=owner,
         number=number,
-        place=f"{entry.archive} #{entry.ordinal}",
+        place=f"{PurePosixPath(entry.archive).name} #{entry.ordinal}",
         target=entry.target,
         family=entry.family,
         size=entry.size,

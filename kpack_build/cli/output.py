@@ -34,8 +34,10 @@ __all__ = [
     "change_text",
     "plural",
     "printable",
+    "render_grouped",
     "render_plain",
     "size_text",
+    "table_width",
 ]
 
 _PROGRAM = "kpack-build"
@@ -114,17 +116,45 @@ def plural(count: int, noun: str) -> str:
 
 def render_plain(table: Table) -> str:
     """Return a table as lines of aligned columns, without a line's end at the last."""
-    cells = [tuple(column.title for column in table.columns), *table.rows]
-    shown = [[printable(cell) for cell in row] for row in cells]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    titles = tuple(column.title for column in table.columns)
     lines = [printable(table.title)] if table.title else []
-    for row in shown:
-        padded = (
-            cell.rjust(width) if column.right else cell.ljust(width)
-            for cell, width, column in zip(row, widths, table.columns, strict=True)
-        )
-        lines.append(_GAP.join(padded).rstrip())
+    return "\n".join(lines + _aligned(table.columns, [titles, *table.rows]))
+
+
+def render_grouped(table: Table) -> str:
+    """Return a table as lines for a narrow terminal: the first column's cells stand above their rows."""
+    titles = tuple(column.title for column in table.columns)
+    head, *rows = _aligned(table.columns[1:], [row[1:] for row in (titles, *table.rows)])
+    lines = [printable(table.title)] if table.title else []
+    lines.append(f"{_GAP}{head}")
+    above = None
+    for (first, *_), row in zip(table.rows, rows, strict=True):
+        if first != above:
+            lines.append(printable(first))
+        above = first
+        lines.append(f"{_GAP}{row}")
     return "\n".join(lines)
+
+
+def table_width(table: Table) -> int:
+    """Return how many characters the columns of a table take, without any space between them."""
+    titles = tuple(column.title for column in table.columns)
+    return sum(_widths([titles, *table.rows]))
+
+
+def _widths(rows: Sequence[tuple[str, ...]]) -> list[int]:
+    return [max(len(printable(cell)) for cell in column) for column in zip(*rows, strict=True)]
+
+
+def _aligned(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = _widths(rows)
+    return [
+        _GAP.join(
+            printable(cell).rjust(width) if column.right else printable(cell).ljust(width)
+            for cell, width, column in zip(row, widths, columns, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 class Console:

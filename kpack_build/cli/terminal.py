@@ -14,7 +14,7 @@ import rich.progress
 import rich.table
 import rich.text
 
-from kpack_build.cli.output import printable
+from kpack_build.cli.output import printable, render_grouped, table_width
 
 if TYPE_CHECKING:
     from kpack_build.cli.output import Table
@@ -23,7 +23,12 @@ __all__ = ["BarProgress", "print_table"]
 
 
 def print_table(table: Table, stream: TextIO) -> None:
-    """Draw a table."""
+    """Draw a table; where the terminal is too narrow for it, print it in groups."""
+    console = rich.console.Console(file=stream)
+    # Each column has a space at both of its sides, and there is one between columns and at the ends.
+    if table_width(table) + 3 * len(table.columns) + 1 > console.width:
+        print(f"{render_grouped(table)}\n", file=stream)
+        return
     drawn = rich.table.Table(
         title=rich.text.Text(printable(table.title)) if table.title else None,
         title_justify="left",
@@ -33,7 +38,7 @@ def print_table(table: Table, stream: TextIO) -> None:
         drawn.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for row in table.rows:
         drawn.add_row(*(rich.text.Text(printable(cell)) for cell in row))
-    rich.console.Console(file=stream).print(drawn)
+    console.print(drawn)
 
 
 class BarProgress:

@@ -140,12 +140,42 @@ def test_table_in_a_pipe_is_plain() -> None:
 
 def test_table_on_a_terminal_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
     stdout = Terminal()
     hostile = Table(title="[bold]t", columns=TABLE.columns, rows=[("[red]markup\x1b[2J", "1")])
     _console(stdout=stdout).table(hostile)
     assert "─" in stdout.getvalue()
     assert "[red]markup\\x1b[2J" in stdout.getvalue()
     assert "[bold]t" in stdout.getvalue()
+
+
+def test_table_on_a_narrow_terminal_is_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "20")
+    rows = [("a long name", "x", "1"), ("a long name", "y", "22"), ("another name", "z", "3")]
+    table = Table(
+        title="things", columns=(Column("name"), Column("letter"), Column("size", right=True)), rows=rows
+    )
+    stdout = Terminal()
+    _console(stdout=stdout).table(table)
+    assert stdout.getvalue().splitlines() == [
+        "things",
+        "  letter  size",
+        "a long name",
+        "  x          1",
+        "  y         22",
+        "another name",
+        "  z          3",
+        "",
+    ]
+
+
+def test_untitled_table_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "10")
+    stdout = Terminal()
+    _console(stdout=stdout).table(Table(title="", columns=TABLE.columns, rows=TABLE.rows))
+    assert stdout.getvalue().splitlines()[0].strip() == "size"
 
 
 def test_untitled_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
