@@ -38,10 +38,25 @@ def build(work: Path, targets: list[str], *, packed: bool) -> Path:
     return wheel
 
 
-def installed_size(wheel: Path) -> int:
-    """Return the size of the wheel's files, in bytes."""
+def kind_of(name: str) -> str:
+    """Return what sort of file of the wheel this is; the loader and the index cost the same in any wheel."""
+    if name.endswith(".so"):
+        return name
+    if "/_kpack/" in name:
+        return "the loader"
+    if name.endswith(".kpack"):
+        return "archives of device code"
+    return "index of the archives" if "/.kpack/" in name else "all else"
+
+
+def sizes_by_kind(wheel: Path) -> dict[str, int]:
+    """Return the size of the wheel's files when installed, in bytes, for each sort of file."""
+    sizes: dict[str, int] = {}
     with zipfile.ZipFile(wheel) as archive:
-        return sum(member.file_size for member in archive.infolist())
+        for member in archive.infolist():
+            kind = kind_of(member.filename)
+            sizes[kind] = sizes.get(kind, 0) + member.file_size
+    return sizes
 
 
 def print_row(label: str, *cells: object) -> None:
@@ -50,15 +65,13 @@ def print_row(label: str, *cells: object) -> None:
 
 
 def print_sizes(fat: Path, packed: Path) -> None:
-    """Print the sizes of both wheels and of the files that differ."""
+    """Print the sizes of both wheels, and of what is in them."""
     print_row("bytes", "fat", "packed")
     print_row("wheel file", fat.stat().st_size, packed.stat().st_size)
-    print_row("installed", installed_size(fat), installed_size(packed))
-    with zipfile.ZipFile(fat) as before, zipfile.ZipFile(packed) as after:
-        names = {member.filename: member.file_size for member in after.infolist()}
-        for member in before.infolist():
-            if member.filename.endswith(".so"):
-                print_row(member.filename, member.file_size, names[member.filename])
+    before, after = sizes_by_kind(fat), sizes_by_kind(packed)
+    print_row("installed", sum(before.values()), sum(after.values()))
+    for kind in sorted(before | after):
+        print_row(f"  {kind}", before.get(kind, "-"), after.get(kind, "-"))
 
 
 def print_families(packed: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.hip.results import HipResult, Records
-from tests.hip.runtimes import HIP_NAMES, HipRuntime, hip_environment
+from tests.hip.runtimes import HipRuntime, hip_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,13 +48,10 @@ def run_hip(
     """
     with new_records() as records:
         request = {
-            "events": str(records.events),
-            "log": str(records.registrations),
             "libraries": [str(path) for path in libraries],
             "preload": [str(path) for path in preload],
             "targets": [list(archs) for archs in targets],
             "initialise": initialise or bool(gpus),
-            "hip_library": HIP_NAMES[2],
         }
         command = [sys.executable, "-m", "tests.hip.worker", json.dumps(request)]
         variables = {**hip_environment(runtime, gpus), "PYTHONPATH": str(ROOT), **(environment or {})}

@@ -28,7 +28,7 @@ from tests.rocm import rocm_library
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["HIP_NAMES", "HipRuntime", "compiled", "hip_environment"]
+__all__ = ["HipRuntime", "compiled", "hip_environment"]
 
 HERE = Path(__file__).parent
 DEBIAN_HIP = Path("/usr/lib/x86_64-linux-gnu/libamdhip64.so.5")

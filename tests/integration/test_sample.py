@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from tests.fat import read_fat_binary
 from tests.fixtures.build import llvm_tool
 from tests.hip import HipRuntime, run_hip_command
 from tests.sample import BINARIES, SAMPLE, SampleBuild, build_sample, install_sample
+from tests.topology import write_topology
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,3 +122,81 @@ def test_prebuilt_code_is_what_the_sources_give() -> None:
     script = SAMPLE / "prebuilt" / "build.py"
     result = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    wheel = build_sample(SampleBuild(packed=True, targets=TARGETS), tmp_path_factory.mktemp("packed-wheel"))
+    return install_sample(wheel, tmp_path_factory.mktemp("packed-site"))
+
+
+def run_packed(site: Path, runtime: HipRuntime, scratch: Path, processors: tuple[str, ...]) -> HipResult:
+    environment = {
+        "PYTHONPATH": str(site),
+        "KPACK_TOPOLOGY_ROOT": str(write_topology(scratch / "topology", processors)),
+    }
+    return run_hip_command([sys.executable, "-c", PROGRAM], runtime=runtime, environment=environment)
+
+
+@pytest.mark.rocm
+def test_packed_sample_computes_without_a_runtime(packed: Path, tmp_path: Path) -> None:
+    result = run_packed(packed, HipRuntime.NONE, tmp_path, ("gfx1100",))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == ["python 0", *ANSWERS]
+
+
+@pytest.mark.rocm
+def test_packed_sample_registers_with_a_runtime_with_kpack(packed: Path, tmp_path: Path) -> None:
+    result = run_packed(packed, HipRuntime.KPACK, tmp_path, ("gfx1100",))
+    assert result.stdout.splitlines() == ["cpu 0", *ANSWERS], result.stderr
+    assert result.stderr == ""
+    places = [registration.path.relative_to(packed).as_posix() for registration in result.registrations]
+    assert {place: places.count(place) for place in places} == BINARIES
+    assert {registration.magic for registration in result.registrations} == {b"HIPK"}
+    assert all(registration.accepted for registration in result.registrations)
+
+
+@pytest.mark.rocm
+def test_packed_sample_computes_beside_a_runtime_without_kpack(packed: Path, tmp_path: Path) -> None:
+    result = run_packed(packed, HipRuntime.FAT_ONLY, tmp_path, ("gfx1100",))
+    assert result.stdout.splitlines() == ["cpu 0", *ANSWERS], result.stderr
+    # That runtime knows fat binaries only; a program finds its kernels missing, as with a GPU without code.
+    assert [registration.accepted for registration in result.registrations] == [False] * len(KERNELS)
+
+
+@pytest.mark.rocm
+def test_packed_sample_warns_about_a_gpu_without_code(packed: Path, tmp_path: Path) -> None:
+    result = run_packed(packed, HipRuntime.KPACK, tmp_path, ("gfx1030",))
+    assert result.stdout.splitlines() == ["cpu 0", *ANSWERS], result.stderr
+    assert "gfx1030" in result.stderr
+    assert all(target in result.stderr for target in TARGETS)
+
+
+def run_on_gpus(site: Path, scratch: Path, gpus: tuple[str, ...]) -> HipResult:
+    """Import the sample on made-up GPUs, the same ones in the driver's topology, and look its kernels up."""
+    processors = [gpu.partition(":")[0] for gpu in gpus]
+    environment = {
+        "PYTHONPATH": f"{site}{os.pathsep}{SAMPLE.parent}",
+        "KPACK_TOPOLOGY_ROOT": str(write_topology(scratch / "topology", processors)),
+    }
+    program = "import kpack_sample, tests.hip.worker; tests.hip.worker.look_up_kernels()"
+    command = [sys.executable, "-c", program]
+    return run_hip_command(command, runtime=HipRuntime.KPACK, gpus=gpus, environment=environment)
+
+
+@pytest.mark.rocm
+@pytest.mark.parametrize("gpu", ["gfx1100", "gfx90a:sramecc+:xnack-", "gfx90a:sramecc-:xnack+"])
+def test_packed_sample_works_on_a_made_up_gpu(packed: Path, tmp_path: Path, gpu: str) -> None:
+    result = run_on_gpus(packed, tmp_path, (gpu,))
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert {kernel.name: kernel.code for kernel in result.kernels} == dict.fromkeys(KERNELS, 0)
+    assert len(result.loaded) == len(KERNELS)
+
+
+@pytest.mark.rocm
+def test_packed_sample_says_that_hip_serves_one_target_only(packed: Path, tmp_path: Path) -> None:
+    result = run_on_gpus(packed, tmp_path, ("gfx1100", "gfx90a:sramecc+:xnack-"))
+    assert result.returncode == 0, result.stderr
+    assert {kernel.name for kernel in result.kernels if kernel.code == 0 and kernel.gpu == 0} == KERNELS
+    assert all(word in result.stderr for word in ("gfx1100", "gfx90a", "HIP_VISIBLE_DEVICES"))
