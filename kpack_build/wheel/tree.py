@@ -102,7 +102,7 @@ class TreeContents:
 
     def check(self) -> None:
         if not self._checked:
-            check_against_record(self)
+            check_against_record(self, read_all=False)
             self._checked = True
 
     def facts(self, member: str) -> RowFacts:

@@ -133,8 +133,12 @@ def _row_faults(row: RecordRow, size: int) -> Iterator[str]:
         yield f"RECORD says that {row.path} has {row.size} bytes, but it has {size}"
 
 
-def check_against_record(source: _Source) -> None:
+def check_against_record(source: _Source, *, read_all: bool) -> None:
     """Check all files of a wheel against its RECORD, on two threads.
+
+    Args:
+        source: The wheel.
+        read_all: Whether files whose row has no hash are read too, because reading them checks something.
 
     Raises:
         WheelError: RECORD does not tell the truth.
@@ -143,7 +147,7 @@ def check_against_record(source: _Source) -> None:
     faults = find_structural_faults(source.record, source.members)
     if not faults:
         needed = {member.path for member in source.members if source.record.needs_row(member.path)}
-        rows = [row for row in source.record.rows if row.path in needed]
+        rows = [row for row in source.record.rows if row.path in needed and (read_all or row.hash)]
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="kpack-wheel") as pool:
             for row, facts in zip(rows, pool.map(source.facts, (row.path for row in rows)), strict=True):
                 if not row.agrees(facts):

@@ -122,7 +122,7 @@ class ZipContents:
     def check(self) -> None:
         if not self._checked:
             self._zip.check_layout()
-            check_against_record(self)
+            check_against_record(self, read_all=True)
             self._checked = True
 
     def facts(self, member: str) -> RowFacts:
