@@ -7,6 +7,7 @@ with compression added.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from typing import TYPE_CHECKING
 
@@ -83,13 +84,19 @@ def restore(
 
 
 def _encode(plain: bytes, ccob: CcobRecord, room: int) -> bytes | None:
-    """Compress a bundle as it was, or at the first level that makes it fit.
+    """Compress a bundle as it was, or else at the first level that makes it fit.
 
-    Compilers use the level 3 unless they are told otherwise; what they were told shows in the size.
+    Compilers use level 3 unless they are told otherwise. A higher level makes the result smaller, so once it
+    is as small as the original, a higher one cannot have been used.
     """
     method = CcobMethod(ccob["method"])
+    fitting = None
     for level in _LEVELS[method]:
         encoded = write_ccob(plain, version=ccob["version"], method=method, level=level)
-        if len(encoded) <= room:
+        if hashlib.sha256(encoded).hexdigest() == ccob["sha256"]:
             return encoded
-    return None
+        if fitting is None and len(encoded) <= room:
+            fitting = encoded
+        if fitting is not None and len(encoded) <= ccob["size"]:
+            break
+    return fitting

@@ -327,6 +327,7 @@ def _bundle_record(
         ccob = {
             "version": bundle.ccob.version,
             "method": int(bundle.ccob.method),
+            "size": bundle.stored_size,
             "sha256": hashlib.sha256(bundle.stored[: bundle.stored_size]).hexdigest(),
             "kept": kept,
         }

@@ -81,13 +81,14 @@ class EntryRecord(TypedDict):
 
 
 class CcobRecord(TypedDict):
-    """How a compressed bundle was encoded, and the digest of its stored bytes.
+    """How a compressed bundle was encoded, and the size and digest of its stored bytes.
 
     `kept` is the number under which the stored bytes themselves can be fetched, or None.
     """
 
     version: int
     method: int
+    size: int
     sha256: str
     kept: int | None
 

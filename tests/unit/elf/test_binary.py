@@ -179,6 +179,8 @@ def test_stays_small_on_disk(tmp_path: Path) -> None:
         ElfOptions(bundles=(LARGE,), extra=(PT_PHDR, PT_INTERP)),
         ElfOptions(fatbin_name=".hip_other"),
         ElfOptions(fatbin_name=".hipFatBinSegment"),
+        ElfOptions(wrappers=(0, bytes(24), 0), sections=False),
+        ElfOptions(bundles=(small_bundle() + bytes(3000) + b"stray",), wrappers=(0,)),
     ],
 )
 def test_stays_fat(tmp_path: Path, options: ElfOptions) -> None:
@@ -246,6 +248,8 @@ def _poke_header(field: int, value: int) -> Callable[[bytearray, Path], None]:
         _poke_section(16, 0x1200, ".rodata"),
         _poke_section(16, 0x100000, ".hip_fatbin"),
         _poke_section(8, 3, ".hip_fatbin"),
+        _poke_section(16, 0x200000, ".hipFatBinSegment"),
+        _poke_section(24, 0x2000, ".hip_fatbin"),
         _poke_header(24, 0x1100),
         _poke_segment(0, 8, 0x1000),
         _poke_segment(1, 48, 3),
@@ -269,6 +273,41 @@ def test_broken_layouts_stay_fat(tmp_path: Path, poke: Callable[[bytearray, Path
     with binary:
         changed_flags_only = data[_section(path, ".hip_fatbin")[0] + 8] == 3
         assert changed_flags_only or binary.refusals()
+
+
+def test_odd_files_without_device_code_are_nobodys_business(tmp_path: Path) -> None:
+    for fatbin_name, error in ((".hip_fatbin", True), (".text", False)):
+        options = ElfOptions(wrappers=() if not error else (0,), fatbin_name=fatbin_name)
+        path = write(tmp_path, options)
+        data = bytearray(path.read_bytes())
+        with opened_at(path) as binary:
+            dynamic = binary.image.sections_named(".dynamic")[0].offset
+        struct.pack_into("<Q", data, dynamic + 8, 1 << 20)
+        path.write_bytes(data)
+        if error:
+            with pytest.raises(FormatError):
+                open_elf(path)
+            continue
+        with opened_at(path) as binary:
+            assert binary.state is BinaryState.NO_DEVICE_CODE
+            assert (binary.soname, binary.needed) == (None, ())
+
+
+def test_converted_file_whose_pointers_lead_nowhere(tmp_path: Path) -> None:
+    result = converted(tmp_path, ElfOptions(bundles=(LARGE,)))
+    data = bytearray(result.path.read_bytes())
+    with opened_at(result.path) as binary:
+        [relocations] = binary.image.sections_named(".rela.dyn")
+        reference = binary.image.header.shoff + 64 * binary.image.sections_named(".rocm_kpack_ref")[0].index
+    struct.pack_into("<Q", data, relocations.offset + 16, 1 << 40)
+    result.path.write_bytes(data)
+    with opened_at(result.path) as binary:
+        # The section still tells where the map is.
+        assert binary.reference == REFERENCE
+    struct.pack_into("<I", data, reference, 0)
+    result.path.write_bytes(data)
+    with pytest.raises(FormatError):
+        open_elf(result.path)
 
 
 def test_executables_keep_their_table_where_old_kernels_look(tmp_path: Path) -> None:

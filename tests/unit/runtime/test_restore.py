@@ -61,7 +61,7 @@ def compressed(room: int = END - START, *, kept: int | None = None) -> tuple[Bun
     return bundle(
         room=room,
         decoded_size=len(plain),
-        ccob={"version": 3, "method": 0, "sha256": digest, "kept": kept},
+        ccob={"version": 3, "method": 0, "size": len(stored), "sha256": digest, "kept": kept},
     ), stored
 
 
