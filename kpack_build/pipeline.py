@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +20,9 @@ from typing import TYPE_CHECKING
 from kpack_build.archive import PackedKernelArchive
 from kpack_build.assembly import PackedArchive, Packing, convert_binaries, packed_archive
 from kpack_build.assignment import ArchivePlan, is_wanted, plan_archives
-from kpack_build.compression import create_compressor
+from kpack_build.compression import COMPRESSION_SCHEMES, create_compressor
 from kpack_build.embedding import embed
-from kpack_build.errors import ConversionError, MissingDeviceCodeError, WheelError
+from kpack_build.errors import ConfigError, ConversionError, MissingDeviceCodeError, WheelError
 from kpack_build.extraction import UnsafeBinaries, extract
 from kpack_build.layout import group_name, index_path
 from kpack_build.progress import SilentProgress
@@ -71,7 +73,9 @@ def pack(source: Path, output_dir: Path, config: Config, *, progress: Progress |
         WheelError: The source is no sound wheel, or the result would be in its place.
         ConversionError: A binary cannot be converted, and `config.strict` is set.
         MissingDeviceCodeError: There is none, and `config.require_device_code` is set.
+        ConfigError: The scheme is none that ROCm reads.
     """
+    _check_scheme(config)
     destination = output_dir / source.resolve().name
     _check_destination(source, destination)
     output_dir.mkdir(parents=True, exist_ok=True)
@@ -84,6 +88,15 @@ def pack(source: Path, output_dir: Path, config: Config, *, progress: Progress |
             progress=progress or SilentProgress(),
         )
         return _run(job)
+
+
+def _check_scheme(config: Config) -> None:
+    if not COMPRESSION_SCHEMES[config.scheme].READ_BY_ROCM:
+        raise ConfigError(
+            "scheme",
+            f"{config.scheme} is not read by ROCm's runtimes, which converted binaries depend on",
+            allowed="zstd-per-kernel, none",
+        )
 
 
 def _check_destination(source: Path, destination: Path) -> None:
@@ -163,8 +176,9 @@ def _pack_once(job: _Job) -> PackReport:
             progress=job.progress,
         )
         job.progress.finish()
-        for packed in archives:
-            packed.archive.finalize_archive()
+        with ThreadPoolExecutor(job.workers, thread_name_prefix="kpack-build") as pool:
+            # Each waits for the disk.
+            deque(pool.map(PackedKernelArchive.finalize_archive, [packed.archive for packed in archives]))
         return _write(job, Packing(plan=plan, archives=archives, stored=stored), work)
 
 
