@@ -12,6 +12,7 @@ from kpack_build.config import OPTIONS, Config, override_config, parse_text, rea
 from kpack_build.errors import ConfigError
 from kpack_build.pipeline import pack
 from kpack_build.report import BinaryAction, Outcome
+from kpack_build.settings import Choice
 
 if TYPE_CHECKING:
     from kpack_build.cli.output import Console
@@ -77,8 +78,15 @@ def _add_setting(group: argparse._ArgumentGroup, option: Option) -> None:
             name, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, dest=option.key, help=text
         )
     else:
-        metavar = _METAVARS.get(option.key, "NAME")
-        group.add_argument(name, default=argparse.SUPPRESS, dest=option.key, metavar=metavar, help=text)
+        group.add_argument(
+            name, default=argparse.SUPPRESS, dest=option.key, metavar=_metavar(option), help=text
+        )
+
+
+def _metavar(option: Option) -> str:
+    if isinstance(option.setting, Choice):
+        return "|".join(member.value for member in option.setting.values)
+    return _METAVARS[option.key]
 
 
 def _read_settings(arguments: argparse.Namespace) -> Config:
