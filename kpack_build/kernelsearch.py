@@ -88,6 +88,11 @@ class Shelf:
     ) -> None:
         self._stack.close()
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the archives that were opened."""
+        return frozenset(self._archives)
+
     def open(self, found: FoundFile) -> OpenArchive:
         """Return an open archive.
 

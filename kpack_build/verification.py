@@ -25,6 +25,7 @@ from kpack_build.filesets import FoundFile, WheelFiles, map_file
 from kpack_build.hostbinary import BinaryState, open_host_binary
 from kpack_build.kernelsearch import Search, Shelf
 from kpack_build.layout import find_home, toc_key
+from kpack_build.magic import FileKind, detect
 from kpack_build.packedwheel import Counts, Fault, PackedWheel
 from kpack_build.targets import TargetId, feature_states, hip_choice
 from kpack_build.wheel import open_wheel
@@ -96,6 +97,7 @@ def verify(
             _check_binary(packed, name)
         if against is not None:
             compare(packed, against, targets=targets, progress=progress)
+        _note_unused(packed)
         return Verification(
             path=source, counts=packed.counts, faults=tuple(packed.faults), notes=tuple(packed.notes)
         )
@@ -106,6 +108,16 @@ def _check_record(packed: PackedWheel) -> None:
         packed.files.contents.check()
     except KpackError as error:
         packed.fault(f"{packed.files.contents.dist_info}/RECORD", str(error))
+
+
+def _note_unused(packed: PackedWheel) -> None:
+    """Note the archives that no index names and no binary looks for: they take room and serve nobody."""
+    indexed = {path for path, _ in packed.archive_rows()}
+    packed.notes.extend(
+        f"{name} is an archive that nothing in the wheel looks for"
+        for name in packed.files.sizes
+        if name not in packed.shelf.names | indexed and detect(packed.files, name) is FileKind.ARCHIVE
+    )
 
 
 class _IndexCheck:

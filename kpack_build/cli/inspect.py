@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kpack_build.cli.output import Console
     from kpack_build.codeobject import Kernel
-    from kpack_build.inspection import BinaryInfo, BundleInfo, EntryInfo, Inspection, StoredInfo
+    from kpack_build.inventory import BinaryInfo, BundleInfo, EntryInfo, Inspection, StoredInfo
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
 

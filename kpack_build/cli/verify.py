@@ -70,6 +70,6 @@ def run(arguments: argparse.Namespace, console: Console) -> ExitCode:
         return ExitCode.DONE
     console.error(
         f"{arguments.source}: {plural(len(result.faults), 'fault')}, the first: {result.faults[0]}"
-        f" (pack the original wheel again)"
+        f" (build or pack the wheel again)"
     )
     return ExitCode.FAILED

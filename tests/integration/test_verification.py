@@ -16,7 +16,7 @@ from kpack_build.progress import SilentProgress
 from kpack_build.verification import Verification, verify
 from tests.converted import convert
 from tests.fixtures.build import build_variant
-from tests.unit.archives import write_archive
+from tests.unit.archives import code_object, write_archive
 from tests.unit.wheels import FILE_NAME, write_tree_of_wheel, write_wheel_file
 
 if TYPE_CHECKING:
@@ -272,3 +272,11 @@ def test_kept_bundles(tmp_path: Path) -> None:
     assert [fault.path for fault in _verify(tree).faults if not fault.path.endswith("RECORD")] == [name]
     kept.unlink()
     assert name in {fault.path for fault in _verify(tree).faults}
+
+
+def test_archive_that_nobody_looks_for(tmp_path: Path) -> None:
+    write_archive(tmp_path / "x.kpack", ["gfx1100"], {("k#0", "gfx1100"): code_object("gfx1100")})
+    wheel = write_wheel_file(tmp_path, {"pkg/.kpack/x.kpack": (tmp_path / "x.kpack").read_bytes()})
+    result = _verify(wheel)
+    assert result.is_sound
+    assert any("pkg/.kpack/x.kpack" in note for note in result.notes)

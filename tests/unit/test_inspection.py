@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kpack_build.bundle import CcobMethod, write_bundle, write_ccob
+from kpack_build.bundle import BundleEntry, CcobMethod, EntryKind, plain_header, write_bundle, write_ccob
 from kpack_build.codeobject import Kernel
 from kpack_build.errors import FormatError
 from kpack_build.filesets import SourceKind
 from kpack_build.inspection import inspect
-from tests.fixtures.bundles import chain, fat_bundle, fat_entries
+from kpack_build.targets import TargetId
+from tests.fixtures.bundles import chain, entry_id, fat_bundle, fat_entries
 from tests.fixtures.code_objects import CodeObjectOptions, write_code_object
 from tests.unit.archives import code_object, write_archive
 from tests.unit.wheels import write_wheel_file
@@ -131,3 +134,28 @@ def test_json(tmp_path: Path) -> None:
     data = json.loads(json.dumps(inspect(tmp_path).to_json()))
     assert data["kind"] == "folder"
     assert data["loose"][0]["bundles"][0]["entries"][1]["target"] == "gfx1100"
+
+
+def test_headers_alone_are_read(tmp_path: Path) -> None:
+    """Reading these 16 GB, which are a hole, would take seconds."""
+    targets = ("gfx90a", "gfx942", "gfx1030", "gfx1100")
+    size = 4 << 30
+    entries = [
+        BundleEntry(
+            id=entry_id(target),
+            kind=EntryKind.CODE_OBJECT,
+            target=TargetId.parse(target),
+            offset=4096 + number * size,
+            size=size,
+        )
+        for number, target in enumerate(targets)
+    ]
+    file = tmp_path / "large.co"
+    file.write_bytes(plain_header(entries))
+    os.truncate(file, 4096 + len(targets) * size)
+    start = time.process_time()
+    [loose] = inspect(file).loose
+    assert time.process_time() - start < 1
+    assert [(entry.target, entry.size) for entry in loose.bundles[0].entries] == [
+        (target, size) for target in targets
+    ]
