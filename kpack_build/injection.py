@@ -14,12 +14,9 @@ import re
 import tokenize
 from codecs import BOM_UTF8
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kpack_build.errors import KpackError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["CALL", "InjectionError", "has_loader_call", "inject_loader_call"]
 
@@ -167,7 +164,7 @@ def _find_gap(text: str, header: int) -> _Gap:
     the semicolon and what surrounds it give way to a line end.
     """
     lines = [0, *(match.end() for match in _NEWLINE.finditer(text)), len(text)]
-    tokens = [token for token in _iter_tokens(text) if token.type not in _SKIPPED]
+    tokens = [token for token in _tokenize(text) if token.type not in _SKIPPED]
     if header == 0:
         return _Gap(lines[tokens[0].start[0] - 1], lines[tokens[0].start[0] - 1])
     ends = [number for number, token in enumerate(tokens) if _ends_statement(tokens, number, token)]
@@ -178,9 +175,14 @@ def _find_gap(text: str, header: int) -> _Gap:
     return _Gap(lines[row], lines[row])
 
 
-def _iter_tokens(text: str) -> Iterator[tokenize.TokenInfo]:
+def _tokenize(text: str) -> list[tokenize.TokenInfo]:
     """Tokenize a text, with the line ends that Python's grammar knows; rows and columns stay the same."""
-    return tokenize.generate_tokens(io.StringIO(_NEWLINE.sub("\n", text)).readline)
+    plain = io.StringIO(_NEWLINE.sub("\n", text))
+    try:
+        return list(tokenize.generate_tokens(plain.readline))
+    except (tokenize.TokenError, SyntaxError) as error:
+        # The module is sound, but `tokenize` is stricter than the grammar with backslashes at a text's end.
+        raise InjectionError(f"no tokens can be made of it: {error}") from error
 
 
 def _ends_statement(tokens: list[tokenize.TokenInfo], number: int, token: tokenize.TokenInfo) -> bool:

@@ -87,19 +87,21 @@ def hip_is_loaded(maps: str = "/proc/self/maps") -> bool:
         return False
 
 
-def offer_prefix(paths: Sequence[str], environ: MutableMapping[str, str] | None = None) -> list[str]:
+def offer_prefix(paths: Sequence[str], variables: MutableMapping[str, str]) -> tuple[str, ...]:
     """Add archives to `ROCM_KPACK_PATH_PREFIX`, and return those that were added.
 
     What is there stays in front: the reader stops at the first archive that lists a GPU's target, so an
     archive that is put before others hides theirs.
+
+    Args:
+        paths: The archives.
+        variables: The environment to change.
     """
-    variables = os.environ if environ is None else environ
-    present = [path for path in variables.get(PREFIX, "").split(":") if path]
-    # The variable's separator cannot be part of a path.
-    added = [path for path in paths if path not in present and ":" not in path]
+    present = [path for path in variables.get(PREFIX, "").split(os.pathsep) if path]
+    added = [path for path in paths if path not in present]
     if added:
-        variables[PREFIX] = ":".join(present + added)
-    return added
+        variables[PREFIX] = os.pathsep.join(present + added)
+    return tuple(added)
 
 
 def mend_search(status: Status) -> None:
@@ -123,12 +125,18 @@ def mend_search(status: Status) -> None:
     if not archives or has_direct_path(status.folder, binaries, [archive.file for archive in archives]):
         return
     paths = [archive.path for archive in archives]
-    if not hip_is_loaded():
-        status.search_prefix = tuple(offer_prefix(paths))
-        return
-    problem = (
-        f"HIP cannot find the GPU code of {status.distribution}: its binaries are links to files elsewhere,"
-        f" and HIP was loaded before it. Import {status.package} first, or set {PREFIX}={':'.join(paths)}"
-        " before the program starts."
+    if any(os.pathsep in path for path in paths):
+        status.warnings += (_unreachable(status, f"no variable can name a path with {os.pathsep!r} in it"),)
+    elif hip_is_loaded():
+        setting = f"{PREFIX}={os.pathsep.join(paths)}"
+        reason = f"HIP was loaded first: import {status.package} before it, or start Python with {setting}"
+        status.warnings += (_unreachable(status, reason),)
+    else:
+        status.search_prefix = offer_prefix(paths, os.environ)
+
+
+def _unreachable(status: Status, reason: str) -> str:
+    return (
+        f"HIP cannot find the GPU code of {status.distribution}, because its binaries are links to files"
+        f" elsewhere, and {reason}."
     )
-    status.warnings += (problem,)

@@ -15,13 +15,27 @@ from ._serving import binaries_without, find_service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ._gpus import Gpu, Machine
     from ._serving import Service
 
-__all__ = ["DAMAGED", "MISSING", "PRESENT", "ArchiveStatus", "GpuStatus", "Status", "make_status"]
+__all__ = [
+    "DAMAGED",
+    "MISSING",
+    "PRESENT",
+    "READER_VARIABLES",
+    "ArchiveStatus",
+    "GpuStatus",
+    "Status",
+    "make_status",
+]
 
 #: States of an archive: as it was packed; not there; there with another size.
 PRESENT, MISSING, DAMAGED = "present", "missing", "damaged"
+
+#: What ROCm's reader of archives takes from the environment.
+READER_VARIABLES = ("ROCM_KPACK_DISABLE", "ROCM_KPACK_PATH", "ROCM_KPACK_PATH_PREFIX")
 
 
 class ArchiveStatus(Record):
@@ -135,10 +149,15 @@ class Status(Record):
         self.state = machine.state
         self.archives = archives
         self.gpus = tuple(_serve(gpu, archives) for gpu in machine.gpus)
-        self.notes = machine.notes
+        self.notes = machine.notes + _reader_notes(os.environ)
         self.warnings: tuple[str, ...] = ()
         self.search_prefix: tuple[str, ...] = ()
         self.topology_root = machine.topology_root
+
+
+def _reader_notes(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Note the variables that change where ROCm's reader looks."""
+    return tuple(f"{name}={variables[name]} is set" for name in READER_VARIABLES if variables.get(name))
 
 
 def make_status(machine: Machine, folder: str | None = None) -> Status:
