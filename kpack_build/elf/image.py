@@ -125,7 +125,12 @@ class ElfImage:
 
     def dynamic_value(self, tag: DynamicTag) -> int | None:
         """Return the value of a dynamic tag that occurs once, or None."""
-        return next((value for found, value in self.dynamic if found == tag), None)
+        return self._dynamic_values.get(tag)
+
+    @cached_property
+    def _dynamic_values(self) -> dict[int, int]:
+        """The first value of each tag."""
+        return dict(reversed(self.dynamic))
 
     @property
     def needed(self) -> tuple[str, ...]:

@@ -98,6 +98,7 @@ def find_pointers(image: ElfImage, start: int, end: int) -> dict[Address, Pointe
         if start <= place < end:
             _add_word(image, found, place, PointerKind.RELR)
     numbers = RELOCATIONS[image.header.machine]
+    symbols = _Symbols(image)
     for table in _rela_tables(image):
         for index, (place, info, addend) in enumerate(RELA.iter_unpack(table.data)):
             if not start <= place < end:
@@ -106,7 +107,7 @@ def find_pointers(image: ElfImage, start: int, end: int) -> dict[Address, Pointe
             word = image.offset_of(place, _WORD)
             if word is None or kind not in (numbers.relative, numbers.absolute):
                 continue
-            base = _symbol_value(image, symbol) if kind == numbers.absolute else 0
+            base = symbols.value(symbol) if kind == numbers.absolute else 0
             found[Address(place)] = Pointer(
                 place=Address(place),
                 kind=PointerKind.RELATIVE if kind == numbers.relative else PointerKind.SYMBOLIC,
@@ -144,6 +145,7 @@ def iter_pointers_into(image: ElfImage, start: int, end: int) -> Iterator[Addres
             yield Address(place)
     numbers = RELOCATIONS[image.header.machine]
     based = (numbers.relative, numbers.irelative)
+    symbols = _Symbols(image)
     inside: dict[int, bool] = {0: False}
     for table in _rela_tables(image):
         for place, info, addend in RELA.iter_unpack(table.data):
@@ -153,7 +155,7 @@ def iter_pointers_into(image: ElfImage, start: int, end: int) -> Iterator[Addres
                 continue
             symbol = info >> 32
             if symbol not in inside:
-                inside[symbol] = start <= _symbol_value(image, symbol) < end
+                inside[symbol] = start <= symbols.value(symbol) < end
             if inside[symbol]:
                 yield Address(place)
 
@@ -217,11 +219,28 @@ def _relr_places(image: ElfImage) -> Iterator[int]:
         position += _RELR_BITS * _WORD
 
 
-def _symbol_value(image: ElfImage, index: int) -> int:
-    """Return the value of a dynamic symbol; 0 for an undefined one."""
-    table = image.dynamic_value(DynamicTag.SYMTAB)
-    offset = None if table is None else image.offset_of(table + index * SYM.size, SYM.size)
-    if offset is None:
-        raise FormatError(image.path, "a relocation names a symbol that is not in the file", found=index)
-    value: int = SYM.unpack_from(image.data, offset)[4]
-    return value
+class _Symbols:
+    """The dynamic symbols of a file, by their numbers."""
+
+    def __init__(self, image: ElfImage) -> None:
+        self._image = image
+        self._table = image.dynamic_value(DynamicTag.SYMTAB)
+        self._values: dict[int, int] = {}
+
+    def value(self, index: int) -> int:
+        """Return the value of a symbol; 0 for an undefined one."""
+        known = self._values.get(index)
+        if known is None:
+            known = self._values[index] = self._read(index)
+        return known
+
+    def _read(self, index: int) -> int:
+        offset = None
+        if self._table is not None:
+            offset = self._image.offset_of(self._table + index * SYM.size, SYM.size)
+        if offset is None:
+            raise FormatError(
+                self._image.path, "a relocation names a symbol that is not in the file", found=index
+            )
+        value: int = SYM.unpack_from(self._image.data, offset)[4]
+        return value
