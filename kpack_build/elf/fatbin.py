@@ -28,6 +28,7 @@ __all__ = [
     "HIPF_MAGIC",
     "HIPK_MAGIC",
     "REFERENCE_SECTION",
+    "WRAPPER",
     "WRAPPER_SECTION",
     "WRAPPER_SIZE",
     "DeviceCode",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kpack_build.elf.headers import ProgramHeader, SectionHeader
     from kpack_build.elf.image import ElfImage
 
-__all__ = ["ConversionPlan", "Region", "Write", "plan_conversion"]
+__all__ = ["PAGE", "ConversionPlan", "Region", "Write", "plan_conversion"]
 
 PAGE = 4096
 """Granule of the map's own page: the smallest page of x86-64 and AArch64."""

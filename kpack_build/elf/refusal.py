@@ -162,16 +162,12 @@ def bundle_refusals(image: ElfImage, region: Region, bundles: Sequence[Bundle]) 
     """Iterate over what would be lost of the device code."""
     behind: int = region.offset
     for number, bundle in enumerate(bundles):
-        if bundle.offset < behind:
-            yield f"bundle {number} overlaps the one before"
         yield from _stray(image, behind, bundle.offset)
-        behind = max(behind, bundle.offset + bundle.stored_size)
+        behind = bundle.offset + bundle.stored_size
         for entry in bundle.entries:
             if entry.kind is EntryKind.OTHER:
                 yield f"the entry {entry.id!r} of bundle {number} is no code object of a gfx target"
         if bundle.encoding is BundleEncoding.PLAIN:
-            if bundle.stored[: bundle.header_size] != plain_header(bundle.entries):
-                yield f"the header of bundle {number} could not be made again"
             with bundle.open_decoded() as decoded:
                 for offset, length in decoded.unaccounted()[:1]:
                     yield f"{length} bytes at {offset:#x} of bundle {number} belong to no entry"
