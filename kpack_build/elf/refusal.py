@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kpack_build.bundle import Bundle, BundleEncoding, EntryKind, plain_header
+from kpack_build.bundle import Bundle, BundleEncoding, EntryKind
 from kpack_build.elf.constants import EHDR, PHDR, DynamicTag, SegmentFlag, SegmentType
 from kpack_build.elf.fatbin import WRAPPER_SIZE, DeviceCode, WrapperKind
 from kpack_build.elf.relocations import iter_pointers_into, iter_touched
