@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Fetch = Callable[[int], bytes | bytearray | memoryview]
 
 __all__ = [
+    "BUNDLE_MAGIC",
+    "ENTRY_ALIGNMENT",
     "RECORD_FORMAT",
     "BundleRecord",
     "CcobRecord",

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
     from kpack_build.wheel.contents import WheelContents
 
-__all__ = ["Change", "Changes", "check_changes", "final_members", "final_record", "record_undo"]
+__all__ = [
+    "Change",
+    "Changes",
+    "base_record",
+    "check_changes",
+    "final_members",
+    "final_record",
+    "record_undo",
+]
 
 Change: TypeAlias = "Path | bytes"
 """A member's new contents: a file, which must not change until it is written, or bytes."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
-__all__ = ["DEFLATED", "STORED", "Packed", "ZipEntry", "ZipWriter", "pack_data"]
+__all__ = ["COUNT_LIMIT", "DEFLATED", "STORED", "ZIP64_LIMIT", "Packed", "ZipEntry", "ZipWriter", "pack_data"]
 
 STORED: Final = 0
 DEFLATED: Final = 8
