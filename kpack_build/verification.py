@@ -219,13 +219,10 @@ def _check_fat(packed: PackedWheel, name: str, binary: HostBinary) -> None:
 
 def _hidden_reasons(binary: HostBinary) -> Iterator[str]:
     """Iterate over the reasons to stay fat that only decoding a bundle shows."""
-    try:
-        for number, bundle in enumerate(binary.bundles):
-            with bundle.open_decoded() as decoded:
-                if decoded.unaccounted():
-                    yield f"bundle {number} has bytes that belong to no code object"
-    except FormatError as error:
-        yield error.clause
+    for number, bundle in enumerate(binary.bundles):
+        with bundle.open_decoded() as decoded:
+            if decoded.unaccounted():
+                yield f"bundle {number} has bytes that belong to no code object"
 
 
 def _check_converted(packed: PackedWheel, name: str, binary: HostBinary, reference: KpackReference) -> None:

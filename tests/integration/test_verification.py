@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from kpack_build.archive import PackedKernelArchive
 from kpack_build.cli import main
 from kpack_build.errors import VerificationError
+from kpack_build.export import export_code_objects
 from kpack_build.hostbinary import KpackReference
 from kpack_build.progress import SilentProgress
 from kpack_build.verification import Verification, verify
@@ -280,3 +282,36 @@ def test_archive_that_nobody_looks_for(tmp_path: Path) -> None:
     result = _verify(wheel)
     assert result.is_sound
     assert any("pkg/.kpack/x.kpack" in note for note in result.notes)
+
+
+def test_damaged_binary_is_compared_too(tmp_path: Path) -> None:
+    wheel, tree = _pack(tmp_path, "plain-22")
+    (tree / BINARY).write_bytes((tree / BINARY).read_bytes()[:200])
+    result = _verify(tree, against=wheel)
+    assert len([fault for fault in result.faults if fault.path == BINARY]) > 1
+
+
+def test_library_whose_compressed_bundle_is_damaged(tmp_path: Path) -> None:
+    """It cannot be converted either, but damage is no good reason to stay fat."""
+    data = bytearray(build_variant("compressed-22").read_bytes())
+    data[data.rindex(b"CCOB") + 200] ^= 0xFF  # The hash no longer holds; headers can be read.
+    wheel = write_wheel_file(tmp_path, {"pkg/__init__.py": b"", BINARY: bytes(data)})
+    assert [fault.path for fault in _verify(wheel).faults] == [BINARY]
+
+
+def test_archive_that_is_found_twice_is_exported_once(tmp_path: Path) -> None:
+    entries = {(f"{BINARY}#{wrapper}", target): n for wrapper, target, n in [*GFX1100, *GFX90A]}
+    reference = KpackReference(kernel_name=BINARY, search_paths=("a.kpack", "../pkg/a.kpack"))
+    converted = convert(build_variant("units-differ-22"), tmp_path / "lib.so", reference)
+    folder = tmp_path / "pkg"
+    content = {entry: converted.objects[number] for entry, number in entries.items()}
+    write_archive(folder / "a.kpack", ["gfx1100", "gfx90a"], content)
+    shutil.copyfile(converted.path, folder / "lib.so")
+    result = export_code_objects(folder, tmp_path / "out", targets=None, progress=SilentProgress())
+    assert {found.path for found in result.objects} == {
+        "lib.so/0/gfx1100.hsaco",
+        "lib.so/1/gfx1100.hsaco",
+        "lib.so/1/gfx90a.hsaco",
+        "lib.so/2/gfx90a.hsaco",
+    }
+    assert len(result.objects) == 4
