@@ -103,7 +103,7 @@ def size_text(size: int) -> str:
 
 def change_text(sizes: Sizes) -> str:
     """Return a size before and after, and the change in per cent."""
-    text = f"{size_text(sizes.before)} → {size_text(sizes.after)}"
+    text = f"{size_text(sizes.before)} -> {size_text(sizes.after)}"
     return f"{text} ({sizes.growth / sizes.before:+.1%})" if sizes.before else text
 
 

@@ -25,7 +25,7 @@ class LineProgress:
     def start(self, label: str, total: int) -> None:
         """Begin a work of `total` bytes."""
         self._label, self._total, self._done, self._shown = label, total, 0, 0
-        print(f"{label} …", file=self._stream)
+        print(f"{label} ...", file=self._stream)
 
     def advance(self, amount: int) -> None:
         """Count `amount` more bytes as done, and print a line if a tenth is full."""

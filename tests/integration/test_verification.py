@@ -14,6 +14,7 @@ from kpack_build.cli import main
 from kpack_build.errors import VerificationError
 from kpack_build.export import export_code_objects
 from kpack_build.hostbinary import KpackReference
+from kpack_build.inspection import inspect
 from kpack_build.progress import SilentProgress
 from kpack_build.verification import Verification, verify
 from tests.converted import convert
@@ -315,3 +316,15 @@ def test_archive_that_is_found_twice_is_exported_once(tmp_path: Path) -> None:
         "lib.so/2/gfx90a.hsaco",
     }
     assert len(result.objects) == 4
+
+
+def test_installed_package_is_inspected_with_its_archives(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "features-mixed-22")
+    for place, name in ((tree / "pkg", "lib.so"), (tree / BINARY, "lib.so"), (tree, BINARY)):
+        [binary] = [found for found in inspect(place).binaries if found.wrappers]
+        assert binary.path == name
+        assert binary.missing == ()
+        assert all(
+            {"gfx1100", "gfx90a:sramecc+:xnack-"} <= {answer.target for answer in wrapper.answers}
+            for wrapper in binary.wrappers
+        )

@@ -56,7 +56,7 @@ def test_change_tells_direction() -> None:
 
 
 def test_change_of_nothing() -> None:
-    assert change_text(Sizes(before=0, after=10)) == "0 B → 10 B"
+    assert change_text(Sizes(before=0, after=10)) == "0 B -> 10 B"
 
 
 def test_plural() -> None:
