@@ -33,7 +33,8 @@ class Recipe:
     Attributes:
         package: Its import name.
         families: The targets of each archive, by the archive's family.
-        binaries: For each binary, by its path in the package, the targets that its only wrapper answers.
+        binaries: For each binary, by its path in the package, the targets that its wrappers answer.
+        wrappers: How many wrappers each binary has.
         source: Its `__init__.py` before the loader's call is added.
     """
 
@@ -46,6 +47,7 @@ class Recipe:
         }
     )
     binaries: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"lib/_C.so": ("gfx1100",)})
+    wrappers: int = 1
     source: bytes = b'"""A package."""\n'
 
 
@@ -55,7 +57,7 @@ def make_table(recipe: Recipe) -> LoaderTable:
         LoaderBinary(
             path=path,
             hip_library="libamdhip64.so.7",
-            wrappers=(dict.fromkeys(targets, number),),
+            wrappers=(dict.fromkeys(targets, number),) * recipe.wrappers,
         )
         for number, (path, targets) in enumerate(recipe.binaries.items())
     )
