@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["FatWrapper", "decode_bundle", "read_fat_binary", "target_of"]
+__all__ = ["FatWrapper", "decode_bundle", "pointers_of", "read_fat_binary", "target_of"]
 
 WRAPPER_SIZE = 24
 PLAIN_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -83,7 +83,7 @@ def read_fat_binary(path: Path) -> list[FatWrapper]:
         fatbin = elf.get_section_by_name(".hip_fatbin")
         if segment is None or fatbin is None or fatbin["sh_type"] == "SHT_NOBITS":
             return []
-        pointers = _pointers(elf)
+        pointers = pointers_of(elf)
         bundles, start = fatbin.data(), fatbin["sh_addr"]
         wrappers = []
         for index in range(segment["sh_size"] // WRAPPER_SIZE):
@@ -101,7 +101,7 @@ def read_fat_binary(path: Path) -> list[FatWrapper]:
         return wrappers
 
 
-def _pointers(elf: ELFFile) -> dict[int, int]:
+def pointers_of(elf: ELFFile) -> dict[int, int]:
     """Address of each relocated word → the address that it points to at load bias 0."""
     pointers = {}
     for section in elf.iter_sections():

@@ -26,10 +26,12 @@ __all__ = ["stand_ins"]
 
 #: Names of ROCm's math libraries, which are the starts of their functions' names, too.
 FAMILY = re.compile(r"(hip|roc)(blas|fft|rand|solver|sparse)", re.IGNORECASE)
+#: Names that auditwheel gives to a HIP library that it puts into a wheel, which may not load on this machine.
+OWN_HIP = re.compile(r"libamdhip64-[0-9a-f]+\.so")
 
 
 def stand_ins(libraries: Sequence[Path]) -> list[Path]:
-    """Return stand-ins for what `libraries` need of ROCm besides HIP.
+    """Return stand-ins for what `libraries` need of ROCm besides HIP, and for HIP libraries of their own.
 
     They are for `run_hip(preload=…)`. All are in one directory, for `LD_LIBRARY_PATH`.
     """
@@ -37,7 +39,7 @@ def stand_ins(libraries: Sequence[Path]) -> list[Path]:
     for library in libraries:
         with library.open("rb") as stream:
             elf = ELFFile(stream)
-            needed |= {name for name in _needed(elf) if FAMILY.match(name.removeprefix("lib"))}
+            needed |= {name for name in _needed(elf) if _is_replaced(name)}
             functions |= {name for name in _undefined(elf) if FAMILY.match(name)}
     source = "".join(f"void {name}(void) {{}}\n" for name in sorted(functions))
     digest = hashlib.sha256(repr((sorted(needed), source)).encode()).hexdigest()[:16]
@@ -51,6 +53,10 @@ def stand_ins(libraries: Sequence[Path]) -> list[Path]:
 
     directory = make_once(cache_directory("runtimes") / f"stand-ins-{digest}", make)
     return [directory / name for name in sorted(needed)]
+
+
+def _is_replaced(name: str) -> bool:
+    return bool(FAMILY.match(name.removeprefix("lib")) or OWN_HIP.match(name))
 
 
 def _needed(elf: ELFFile) -> Iterator[str]:

@@ -1,0 +1,199 @@
+"""Published wheels, packed and installed: ROCm's own reader gives back every code object of the original.
+
+Where a library can be loaded here, the reader is called in its process with the metadata that the loader put
+into memory, as HIP does; where something is missing that the library needs, with the metadata in its file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kpack_build.report import BinaryAction, Outcome
+from kpack_build.targets import (
+    GENERIC_MEMBERS,
+    TargetId,
+    feature_states,
+    generic_of,
+    hip_choice,
+    lookup_order,
+)
+from tests.corpus import CORPUS, FAT_CORPUS
+from tests.hip import HipRuntime, run_hip, stand_ins
+from tests.hipk import read_converted_binary
+from tests.packing import INSTALLERS, indexes_of, original_wrappers, run_module
+from tests.rocm import RocmKpackCache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.packing import PackedCorpus, Wrapper
+
+__all__: list[str] = []
+
+pytestmark = [pytest.mark.corpus, pytest.mark.rocm, pytest.mark.clang]
+
+
+class Reach(str, Enum):
+    """Where the metadata of a wheel's libraries is taken from."""
+
+    MEMORY = "loaded"
+    STAND_INS = "loaded beside stand-ins"
+    FILE = "from the file"
+
+
+#: bm3dhip brings its own HIP. Stand-ins are for hipBLAS and its kin, and for the HIP that nlm-hip brings: it
+#: needs a newer C++ library than Debian's. What PyTorch's extensions need, data among it, has no stand-in.
+REACHED = {
+    "bitsandbytes": Reach.STAND_INS,
+    "gafime-rocm": Reach.MEMORY,
+    "jax-rocm7-plugin": Reach.STAND_INS,
+    "torch-scatter-rocm": Reach.FILE,
+    "torch-spline-conv-rocm": Reach.FILE,
+    "vapoursynth-bm3dhip": Reach.MEMORY,
+    "vapoursynth-nlm-hip": Reach.STAND_INS,
+}
+REACHED_PARAMETERS = [pytest.param(name, id=f"{name}, {how.value}") for name, how in REACHED.items()]
+
+#: Wrapper (path, index) and the targets that were asked for → digest of the answer, None for an error.
+Answers = dict[tuple[str, int, tuple[str, ...]], "str | None"]
+
+
+def test_every_fat_wheel_is_reached() -> None:
+    assert set(REACHED) == set(FAT_CORPUS)
+
+
+def test_counts_are_those_of_the_original(fat_corpus_name: str, packed_corpus: PackedCorpus) -> None:
+    expected, packed = CORPUS[fat_corpus_name], packed_corpus.pack(fat_corpus_name)
+    assert packed.report.outcome is Outcome.DONE
+    assert packed.wheel.name == packed.source.name
+    assert tuple(binary.wrappers for binary in packed.report.binaries) == expected.wrappers
+    assert {binary.action for binary in packed.report.binaries} == {BinaryAction.CONVERTED}
+    assert sum(binary.code_objects for binary in packed.report.binaries) == expected.code_objects
+    assert (
+        sum(len(wrapper.digests) for wrapper in original_wrappers(fat_corpus_name)) == expected.code_objects
+    )
+    [index] = indexes_of(packed.wheel).values()
+    rows = {binary["path"]: binary["wrappers"] for binary in index["binaries"]}
+    found = [
+        (target, index["code_objects"][rows[wrapper.path][wrapper.index][target]])
+        for wrapper in original_wrappers(fat_corpus_name)
+        for target in wrapper.digests
+    ]
+    assert all(target == row["target"] for target, row in found)
+    assert len({target for target, _ in found}) == expected.targets
+    assert sum(row["size"] for _, row in found) == expected.device_bytes
+
+
+@pytest.mark.parametrize("installer", INSTALLERS)
+def test_installed_files_are_those_of_the_wheel(
+    fat_corpus_name: str, installer: str, packed_corpus: PackedCorpus
+) -> None:
+    site = packed_corpus.install(fat_corpus_name, installer)
+    [(index_path, index)] = indexes_of(packed_corpus.pack(fat_corpus_name).wheel).items()
+    folder = (site / index_path).parent
+    for row in index["archives"]:
+        archive = (folder / row["file"]).read_bytes()
+        assert (hashlib.sha256(archive).hexdigest(), len(archive)) == (row["sha256"], row["size"])
+    for wrapper in original_wrappers(fat_corpus_name):
+        library = (site / wrapper.path).read_bytes()
+        # Device code is no longer in the file: neither its bundles nor their compressed form.
+        assert b"__CLANG_OFFLOAD_BUNDLE__" not in library
+        assert b"amdgcn-amd-amdhsa--gfx" not in library
+
+
+def test_wheel_unpacks_and_installer_checks_it(
+    fat_corpus_name: str, packed_corpus: PackedCorpus, tmp_path: Path
+) -> None:
+    sources = pytest.importorskip("installer.sources", reason="missing: the package installer")
+    wheel = packed_corpus.pack(fat_corpus_name).wheel
+    with sources.WheelFile.open(wheel) as source:
+        source.validate_record(validate_contents=True)
+    if fat_corpus_name != "vapoursynth-bm3dhip":
+        # Its 300 MB of runtime libraries say nothing that the other wheels do not.
+        run_module("wheel", "unpack", "--dest", str(tmp_path), str(wheel))
+
+
+@pytest.mark.parametrize("installer", INSTALLERS)
+@pytest.mark.parametrize("name", REACHED_PARAMETERS)
+def test_rocm_gives_back_every_code_object(name: str, installer: str, packed_corpus: PackedCorpus) -> None:
+    site, wrappers = packed_corpus.install(name, installer), original_wrappers(name)
+    targets = sorted({target for wrapper in wrappers for target in wrapper.digests})
+    answers = _answers(name, site, [(target,) for target in targets])
+    asked = [
+        ((wrapper.path, wrapper.index, (target,)), digest)
+        for wrapper in wrappers
+        for target, digest in wrapper.digests.items()
+    ]
+    assert len(asked) == CORPUS[name].code_objects
+    assert [answers[key] for key, _ in asked] == [digest for _, digest in asked]
+
+
+@pytest.mark.parametrize("name", REACHED_PARAMETERS)
+def test_rocm_gives_every_gpu_what_hip_would_choose(name: str, packed_corpus: PackedCorpus) -> None:
+    site, wrappers = packed_corpus.install(name, "pip"), original_wrappers(name)
+    agents = {tuple(map(str, lookup_order(agent))): agent for agent in _agents(wrappers)}
+    answers = _answers(name, site, list(agents))
+    found = Counter[bool]()
+    for candidates, agent in agents.items():
+        for wrapper in wrappers:
+            choice = hip_choice(agent, map(TargetId.parse, wrapper.digests))
+            answer = answers[wrapper.path, wrapper.index, candidates]
+            if choice is not None or answer is not None:
+                expected = choice or _unfound_generic(agent, wrapper)
+                assert answer == wrapper.digests[str(expected)], (wrapper.path, agent)
+            found[answer is not None] += 1
+    assert found[True]
+
+
+def _unfound_generic(agent: TargetId, wrapper: Wrapper) -> TargetId | None:
+    """Return the generic code that HIP overlooks in a bundle, though not in an archive: see `hip_choice`."""
+    [*native] = (target for target in wrapper.digests if TargetId.parse(target).processor == agent.processor)
+    generic = TargetId(processor=str(generic_of(agent.processor)), sramecc=None, xnack=None)
+    return None if native else generic
+
+
+def _agents(wrappers: tuple[Wrapper, ...]) -> Iterator[TargetId]:
+    """Iterate over all states of all GPUs that the wheel has something for, and of one that it has not."""
+    processors = {TargetId.parse(target).processor for wrapper in wrappers for target in wrapper.digests}
+    real = {member for name in processors for member in GENERIC_MEMBERS.get(name, (name,))}
+    for processor in sorted(real | {"gfx90c"}):
+        yield from feature_states(processor)
+
+
+def _answers(name: str, site: Path, targets: list[tuple[str, ...]]) -> Answers:
+    """Ask ROCm's reader for each list of targets of every wrapper of an installed wheel."""
+    libraries = [site / path for path in dict.fromkeys(w.path for w in original_wrappers(name))]
+    if REACHED[name] is Reach.FILE:
+        return _answers_from_files(site, libraries, targets)
+    if name.startswith("jax") and sys.version_info < (3, 11):
+        pytest.skip("jax's modules need symbols of Python 3.11")
+    others = stand_ins(libraries) if REACHED[name] is Reach.STAND_INS else []
+    result = run_hip(runtime=HipRuntime.KPACK, libraries=libraries, preload=others, targets=targets)
+    assert result.returncode == 0, result.stderr
+    assert result.load_errors == {}
+    assert {registration.path for registration in result.registrations} == set(libraries)
+    assert all(registration.accepted for registration in result.registrations)
+    assert {registration.magic for registration in result.registrations} == {b"HIPK"}
+    return {
+        (answer.binary.relative_to(site).as_posix(), answer.index, answer.archs): answer.sha256
+        for answer in result.answers
+    }
+
+
+def _answers_from_files(site: Path, libraries: list[Path], targets: list[tuple[str, ...]]) -> Answers:
+    answers: Answers = {}
+    with RocmKpackCache() as cache:
+        for library in libraries:
+            for wrapper in read_converted_binary(library):
+                for archs in targets:
+                    found = cache.load_code_object(wrapper.metadata, library, wrapper.index, archs)
+                    digest = hashlib.sha256(found).hexdigest() if isinstance(found, bytes) else None
+                    answers[library.relative_to(site).as_posix(), wrapper.index, archs] = digest
+    return answers
