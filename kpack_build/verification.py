@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, cast
 
 from kpack_build.codeobject import parse_code_object
 from kpack_build.comparison import compare
+from kpack_build.elf.fatbin import find_device_code
 from kpack_build.elf.image import parse_image
 from kpack_build.elf.refusal import layout_faults
 from kpack_build.errors import FormatError, KpackError, TargetError, VerificationError
 from kpack_build.filesets import FoundFile, WheelFiles, map_file
-from kpack_build.hostbinary import BinaryState, open_host_binary
+from kpack_build.hostbinary import BinaryState, KpackReference, open_host_binary
 from kpack_build.kernelsearch import Search, Shelf
 from kpack_build.layout import find_home, toc_key
 from kpack_build.magic import FileKind, detect
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from kpack_build.hostbinary import HostBinary, KpackReference
+    from kpack_build.elf.image import ElfImage
+    from kpack_build.hostbinary import HostBinary
     from kpack_build.index import ArchiveRow, CodeObjectRow, Index
     from kpack_build.kernelsearch import Answer, OpenArchive
     from kpack_build.progress import Progress
@@ -229,7 +231,8 @@ def _check_converted(packed: PackedWheel, name: str, binary: HostBinary, referen
     packed.counts.binaries += 1
     packed.counts.wrappers += len(binary.wrappers)
     with map_file(binary.path) as view:
-        for problem in layout_faults(parse_image(view, binary.path)):
+        image = parse_image(view, binary.path)
+        for problem in (*layout_faults(image), *_wrapper_faults(image, reference)):
             packed.fault(name, problem)
     search = Search(packed.files, packed.shelf, name, reference.search_paths)
     for missing in search.missing:
@@ -247,6 +250,19 @@ def _check_converted(packed: PackedWheel, name: str, binary: HostBinary, referen
     check = _AnswerCheck(packed, name, search, index["code_objects"])
     for wrapper, answers in zip(binary.wrappers, facts["wrappers"], strict=True):
         check.run(toc_key(reference.kernel_name, wrapper.index), answers)
+
+
+def _wrapper_faults(image: ElfImage, reference: KpackReference) -> Iterator[str]:
+    """Iterate over what is wrong with the wrappers themselves: the runtime goes by nothing else."""
+    code = find_device_code(image)
+    for index, wrapper in enumerate(code.wrappers if code is not None else ()):
+        if wrapper.reserved != index:
+            yield f"wrapper {index} asks for the code objects of wrapper {wrapper.reserved}"
+        offset = None if wrapper.pointer is None else image.offset_of(wrapper.pointer.value)
+        if offset is None:
+            yield f"wrapper {index} points to nothing in the file"
+        elif KpackReference.parse(image.data[offset:], path=image.path, offset=offset) != reference:
+            yield f"wrapper {index} points to another kpack map than the first one"
 
 
 def _check_foreign(packed: PackedWheel, name: str, binary: HostBinary, search: Search) -> None:

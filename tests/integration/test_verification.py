@@ -328,3 +328,45 @@ def test_installed_package_is_inspected_with_its_archives(tmp_path: Path) -> Non
             {"gfx1100", "gfx90a:sramecc+:xnack-"} <= {answer.target for answer in wrapper.answers}
             for wrapper in binary.wrappers
         )
+
+
+def _wrappers(data: bytes | bytearray) -> list[int]:
+    """Return the places of the wrappers of a converted library."""
+    record = b"HIPK" + (1).to_bytes(4, "little")
+    places = [place for place in range(0, len(data), 8) if data.startswith(record, place)]
+    assert places
+    return places
+
+
+def test_wrapper_with_the_number_of_another(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "plain-22")
+    data = bytearray((tree / BINARY).read_bytes())
+    data[_wrappers(data)[1] + 16] = 0
+    (tree / BINARY).write_bytes(data)
+    assert f"{BINARY}: wrapper 1 " in _problems(tree)
+
+
+@pytest.mark.parametrize("step", [1, 1 << 40])
+def test_wrapper_that_points_elsewhere(tmp_path: Path, step: int) -> None:
+    """The pointers of an executable at a fixed address are plain words."""
+    _, tree = _pack(tmp_path, "executable-22")
+    data = bytearray((tree / BINARY).read_bytes())
+    place = _wrappers(data)[1] + 8
+    data[place : place + 8] = (int.from_bytes(data[place : place + 8], "little") + step).to_bytes(8, "little")
+    (tree / BINARY).write_bytes(data)
+    assert BINARY in {fault.path for fault in _verify(tree).faults}
+
+
+def test_wrapper_with_a_map_of_its_own(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "executable-22")
+    data = bytearray((tree / BINARY).read_bytes())
+    first, second = _wrappers(data)
+    map_place = data.index(b"\x82\xabkernel_name")
+    size = len(KpackReference.parse(memoryview(data)[map_place:], path=tree).to_bytes())
+    other = KpackReference(kernel_name="other", search_paths=()).to_bytes()
+    data[map_place + size : map_place + size + len(other)] = other
+    pointer = int.from_bytes(data[second + 8 : second + 16], "little")
+    data[second + 8 : second + 16] = (pointer + size).to_bytes(8, "little")
+    assert first != second
+    (tree / BINARY).write_bytes(data)
+    assert f"{BINARY}: wrapper 1 points to another" in _problems(tree)
