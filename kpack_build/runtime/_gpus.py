@@ -17,10 +17,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FOUND", "NONE", "UNKNOWN", "Gpu", "Machine", "describe_version", "find_gpus"]
+__all__ = ["FOUND", "MASKS", "NONE", "UNKNOWN", "Gpu", "Machine", "describe_version", "find_gpus"]
 
 #: States of a machine: GPUs were found; there are none; there may be some, but nobody can say which.
 FOUND, NONE, UNKNOWN = "found", "none", "unknown"
+
+#: Variables that hide GPUs from a program; they nest in this order, HIP's and CUDA's being the same mask.
+MASKS = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 _TOPOLOGY = "/sys/class/kfd/kfd/topology"
 _WSL_DEVICE = "/dev/dxg"
@@ -103,8 +106,8 @@ def find_gpus(topology_root: str | None = None, environ: Mapping[str, str] | Non
         state = FOUND if gpus else UNKNOWN
     else:
         state, gpus = _topology_gpus(root, variables, notes)
-    if gpus:
-        from ._masks import apply_masks  # noqa: PLC0415 - most machines have no GPU
+    if gpus and any(variables.get(name) for name in MASKS):
+        from ._masks import apply_masks  # noqa: PLC0415 - hardly ever needed
 
         apply_masks(gpus, variables, notes)
     return Machine(state, tuple(gpus), tuple(notes), root)

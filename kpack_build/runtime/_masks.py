@@ -8,15 +8,15 @@ only where that is certain.
 
 from __future__ import annotations
 
+from ._gpus import MASKS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ._gpus import Gpu
 
-__all__ = ["MASKS", "apply_masks"]
-
-MASKS = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+__all__ = ["apply_masks"]
 
 
 def apply_masks(gpus: list[Gpu], variables: Mapping[str, str], notes: list[str]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 
 from . import _table
-from ._gpus import FOUND
 from ._locations import archive_path, is_installed, package_folder
 from ._record import Record
 from ._serving import binaries_without, find_service
@@ -169,8 +168,9 @@ def make_status(machine: Machine, folder: str | None = None) -> Status:
     """
     place = package_folder() if folder is None else folder
     status = Status(machine, place, _find_archives(place))
-    if machine.state == FOUND:
-        from ._messages import make_warnings  # noqa: PLC0415 - most machines have no GPU
+    processors = {row.processor for row in status.gpus}
+    if len(processors) > 1 or not all(row.is_served for row in status.gpus):
+        from ._messages import make_warnings  # noqa: PLC0415 - mostly nothing is wrong
 
         status.warnings = make_warnings(status)
     return status

@@ -125,3 +125,9 @@ def test_a_missing_loader_leaves_the_module_whole(caplog: pytest.LogCaptureFixtu
     assert module.x == 1
     assert [record.name for record in caplog.records] == ["demo_without_loader"]
     assert not {name for name in vars(module) if "kpack" in name}
+
+
+def test_a_change_of_anything_else_is_never_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kpack_build.injection._insert", lambda text, _: CALL + text + "y = 2\n")
+    with pytest.raises(InjectionError):
+        inject_loader_call(b"x = 1\n")
