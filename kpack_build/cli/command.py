@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -9,8 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 from kpack_build.errors import ConfigError, KpackError
 
 if TYPE_CHECKING:
-    import argparse
-
     from kpack_build.cli.output import Console
 
 __all__ = [
@@ -18,8 +17,10 @@ __all__ = [
     "ExitCode",
     "UsageError",
     "add_common_options",
+    "add_output",
     "add_source",
     "add_targets",
+    "path_argument",
     "wanted_targets",
 ]
 
@@ -59,9 +60,21 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
+def path_argument(text: str) -> Path:
+    """Return an argument as a path; an empty one, as of an unset variable, would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)
+
+
 def add_source(parser: argparse.ArgumentParser, metavar: str, text: str) -> None:
     """Add the one positional argument: what a command works on."""
-    parser.add_argument("source", metavar=metavar, type=Path, help=text)
+    parser.add_argument("source", metavar=metavar, type=path_argument, help=text)
+
+
+def add_output(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the option that says where the result goes."""
+    parser.add_argument("-o", "--output", metavar="DIR", type=path_argument, required=True, help=text)
 
 
 def add_targets(parser: argparse.ArgumentParser, text: str) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpack_build.cli.command import ExitCode, add_source, add_targets, wanted_targets
+from kpack_build.cli.command import ExitCode, add_output, add_source, add_targets, wanted_targets
 from kpack_build.cli.output import Column, Table, plural, size_text
 from kpack_build.export import export_code_objects
 
@@ -32,9 +31,7 @@ EXAMPLES = """\
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     add_source(parser, "PATH", "a wheel, folder, library, executable, archive, or file of code objects")
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", type=Path, required=True, help="folder to make, or an empty one"
-    )
+    add_output(parser, "folder to make, or an empty one")
     add_targets(parser, "write the code objects of this target or family alone")
 
 

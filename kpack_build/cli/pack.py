@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpack_build.cli.command import ExitCode, UsageError, add_source
+from kpack_build.cli.command import ExitCode, UsageError, add_output, add_source, path_argument
 from kpack_build.cli.output import Column, Table, change_text, plural, size_text
 from kpack_build.config import OPTIONS, Config, override_config, parse_text, read_config
 from kpack_build.errors import ConfigError
@@ -40,18 +39,11 @@ _METAVARS = {"level": "N", "workers": "N", "targets": "LIST", "group": "NAME", "
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     add_source(parser, "WHEEL|DIR", "the wheel, or the folder of its unpacked files")
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="folder of the result, which keeps its name",
-    )
+    add_output(parser, "folder of the result, which keeps its name")
     parser.add_argument(
         "--config",
         metavar="FILE",
-        type=Path,
+        type=path_argument,
         help="read settings from this pyproject.toml; options go before",
     )
     settings = parser.add_argument_group("settings")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpack_build.cli.command import ExitCode, add_source
+from kpack_build.cli.command import ExitCode, add_output, add_source
 from kpack_build.cli.output import plural
 from kpack_build.restoration import restore
 
@@ -18,9 +17,9 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
 
 DESCRIPTION = """\
 Give back the fat wheel that was packed, member by member and bit for bit. Compressed bundles (CCOB) come
-back with equal code objects, ids and order; bit for bit where the packing found out how they had been
-compressed, or kept them (--keep-ccob). Targets that were dropped when the wheel was packed cannot come
-back."""
+back with equal code objects, ids and order; bit for bit where compressing them again gives the same bytes,
+or where they were kept (--keep-ccob): the result tells which. Targets that were dropped when the wheel was
+packed cannot come back."""
 
 EXAMPLES = """\
   kpack-build restore packed/foo-1.0-cp311-cp311-linux_x86_64.whl -o fat
@@ -30,14 +29,7 @@ EXAMPLES = """\
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     add_source(parser, "WHEEL|DIR", "the packed wheel, or the folder of its unpacked files")
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="folder of the result, which keeps its name",
-    )
+    add_output(parser, "folder of the result, which keeps its name")
 
 
 def run(arguments: argparse.Namespace, console: Console) -> ExitCode:

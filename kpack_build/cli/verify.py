@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpack_build.cli.command import ExitCode, UsageError, add_source, add_targets, wanted_targets
+from kpack_build.cli.command import (
+    ExitCode,
+    UsageError,
+    add_source,
+    add_targets,
+    path_argument,
+    wanted_targets,
+)
 from kpack_build.cli.output import Column, Table, plural
 from kpack_build.verification import verify
 
@@ -33,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     add_source(parser, "WHEEL|DIR", "the packed wheel, or the folder of its unpacked files")
     parser.add_argument(
-        "--against", metavar="FAT", type=Path, help="the fat wheel (or folder) it was made from"
+        "--against", metavar="FAT", type=path_argument, help="the fat wheel (or folder) it was made from"
     )
     add_targets(parser, "with --against, expect this target or family of the fat wheel alone")
 

@@ -89,6 +89,8 @@ def test_every_option_is_explained(name: str) -> None:
         ["pack", "x.whl"],
         ["inspect", "x", "--jso"],
         ["verify", "a", "b"],
+        ["inspect", ""],
+        ["restore", "x.whl", "-o", ""],
     ],
 )
 def test_wrong_use(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
