@@ -108,17 +108,18 @@ class _Extraction:
         self.reasons: dict[str, tuple[str, ...]] = {}
 
     def extract(self, binaries: Sequence[ScannedBinary]) -> None:
-        decoding: deque[Future[_OpenBundle | None]] = deque()
+        decoding: deque[tuple[str, Future[_OpenBundle | str]]] = deque()
         with ThreadPoolExecutor(self._workers, thread_name_prefix="kpack-build") as pool:
             try:
                 for scanned in binaries:
                     for number in range(len(scanned.binary.bundles)):
                         self._make_room()
-                        decoding.append(pool.submit(self._open_bundle, scanned, number))
+                        job = pool.submit(self._open_bundle, scanned, number)
+                        decoding.append((scanned.path, job))
                         if len(decoding) == self._workers:
-                            self._submit(pool, decoding.popleft())
+                            self._submit(pool, *decoding.popleft())
                 while decoding:
-                    self._submit(pool, decoding.popleft())
+                    self._submit(pool, *decoding.popleft())
                 while self._jobs:
                     self._collect()
             finally:
@@ -132,30 +133,27 @@ class _Extraction:
             self._collect()
         self._alive += 1
 
-    def _open_bundle(self, scanned: ScannedBinary, number: int) -> _OpenBundle | None:
-        """Decode a bundle and check that every byte of it is accounted for; note the reason if not."""
+    def _open_bundle(self, scanned: ScannedBinary, number: int) -> _OpenBundle | str:
+        """Decode a bundle and check that every byte of it is accounted for; return the reason if not."""
         with ExitStack() as stack:
             try:
                 decoded = stack.enter_context(scanned.binary.bundles[number].open_decoded())
                 stray = decoded.unaccounted()
             except FormatError as error:
-                self._refuse(scanned.path, str(error))
-                return None
+                return error.clause
             if stray:
                 offset, length = stray[0]
-                self._refuse(
-                    scanned.path,
-                    f"bundle {number} has {length} bytes at {offset:#x} that belong to no code object",
-                )
-                return None
+                return f"bundle {number} has {length} bytes at {offset:#x} that belong to no code object"
             opened = _OpenBundle(scanned, number, decoded, stack.pop_all())
             self._open.add(opened)
             return opened
 
-    def _submit(self, pool: ThreadPoolExecutor, decoding: Future[_OpenBundle | None]) -> None:
+    def _submit(self, pool: ThreadPoolExecutor, path: str, decoding: Future[_OpenBundle | str]) -> None:
         """Hand the code objects of a bundle to the workers as soon as it is decoded."""
         opened = decoding.result()
-        if opened is None:
+        if isinstance(opened, str):
+            # Reasons are noted by this thread alone, so that they have one order.
+            self._refuse(path, opened)
             self._alive -= 1
             return
         wanted = [
@@ -198,7 +196,7 @@ class _Extraction:
         try:
             prepared = job.result()
         except FormatError as error:
-            self._refuse(opened.scanned.path, str(error))
+            self._refuse(opened.scanned.path, error.clause)
         else:
             self._store(key, prepared)
             self._progress.advance(prepared.original_size)

@@ -127,7 +127,10 @@ def _scan_member(scan: Scan, contents: WheelContents, member: Member, members: f
     except FormatError as error:
         scan.kept.append(
             KeptBinary(
-                path=member.path, size=member.size, state=BinaryState.NO_DEVICE_CODE, reasons=(str(error),)
+                path=member.path,
+                size=member.size,
+                state=BinaryState.NO_DEVICE_CODE,
+                reasons=(error.clause,),
             )
         )
         return

@@ -202,7 +202,7 @@ class ElfBinary:
                 if reasons:
                     return reasons
         except FormatError as error:
-            return (str(error),)
+            return (error.clause,)
         return ()
 
     def _checks(self, fat: _Fat) -> Iterator[Iterable[str]]:
