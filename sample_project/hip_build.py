@@ -96,6 +96,14 @@ class build_ext(setuptools_build_ext):  # noqa: N801 - commands are named so
         libraries = [str(self._library_path(extension)) for extension in self.extensions]
         return super().get_outputs() + libraries
 
+    def copy_extensions_to_source(self) -> None:
+        """Put the shared library beside the module in the sources, where an editable install loads it."""
+        super().copy_extensions_to_source()
+        for extension in self.extensions:
+            place = self._library_path(extension)
+            place.parent.mkdir(exist_ok=True)
+            shutil.copy2(Path(self.build_lib, *extension.name.split(".")[:-1], "lib", place.name), place)
+
     def _library_path(self, ext: Extension) -> Path:
         return Path(self.get_ext_fullpath(ext.name)).parent / "lib" / "libkpack_sample.so"
 
@@ -110,7 +118,7 @@ class build_ext(setuptools_build_ext):  # noqa: N801 - commands are named so
             str(library),
             libraries=["amdhip64"],
             library_dirs=[str(hip)],
-            extra_postargs=[f"-Wl,-soname,{library.name}", "-Wl,--build-id=sha1"],
+            extra_postargs=[f"-Wl,-soname,{library.name}"],
         )
 
     def _hip_to_link_against(self, work: Path) -> Path:

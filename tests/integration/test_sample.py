@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import textwrap
+import venv
 from typing import TYPE_CHECKING
 
 import pytest
@@ -200,3 +203,41 @@ def test_packed_sample_says_that_hip_serves_one_target_only(packed: Path, tmp_pa
     assert result.returncode == 0, result.stderr
     assert {kernel.name for kernel in result.kernels if kernel.code == 0 and kernel.gpu == 0} == KERNELS
     assert all(word in result.stderr for word in ("gfx1100", "gfx90a", "HIP_VISIBLE_DEVICES"))
+
+
+def copy_of_sample(directory: Path) -> Path:
+    return shutil.copytree(SAMPLE, directory, ignore=shutil.ignore_patterns("build", "dist", "*.egg-info"))
+
+
+def test_sample_installs_in_place(tmp_path: Path) -> None:
+    project, environment = copy_of_sample(tmp_path / "sample"), tmp_path / "environment"
+    venv.create(environment, system_site_packages=True, with_pip=False)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += [
+        "--no-build-isolation",
+        "--no-index",
+        "--prefix",
+        str(environment),
+        "--editable",
+        str(project),
+    ]
+    variables = {**os.environ, "KPACK_SAMPLE_COMPILER": "prebuilt", "KPACK_SAMPLE_TARGETS": "gfx1100"}
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    # An editable install stays fat: it is not a wheel that anybody is given.
+    for name, count in BINARIES.items():
+        assert len(read_fat_binary(project / "src" / name)) == count
+    imported = run_hip_command([environment / "bin" / "python", "-c", PROGRAM], runtime=HipRuntime.STUB)
+    assert imported.stdout.splitlines() == ["cpu 0", *ANSWERS], imported.stderr
+
+
+def test_source_distribution_has_what_a_build_needs(tmp_path: Path) -> None:
+    project = copy_of_sample(tmp_path / "sample")
+    command = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(tmp_path)]
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as stream:
+        names = {name.partition("/")[2] for name in stream.getnames()}
+    wanted = {path.relative_to(project).as_posix() for path in project.rglob("*") if path.is_file()}
+    generated = {name for name in wanted if ".egg-info" in name or "__pycache__" in name}
+    assert wanted - generated <= names | {"MANIFEST.in"}
