@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from kpack_build.archive import PackedKernelArchive
 from kpack_build.assembly import PackedArchive, Packing, convert_binaries, packed_archive
 from kpack_build.assignment import ArchivePlan, is_wanted, plan_archives
-from kpack_build.compression import COMPRESSION_SCHEMES, create_compressor
+from kpack_build.compression import create_compressor
 from kpack_build.embedding import embed
 from kpack_build.errors import ConfigError, ConversionError, MissingDeviceCodeError, WheelError
 from kpack_build.extraction import UnsafeBinaries, extract
@@ -91,7 +91,7 @@ def pack(source: Path, output_dir: Path, config: Config, *, progress: Progress |
 
 
 def _check_scheme(config: Config) -> None:
-    if not COMPRESSION_SCHEMES[config.scheme].READ_BY_ROCM:
+    if not create_compressor(config.scheme, level=config.level).READ_BY_ROCM:
         raise ConfigError(
             "scheme",
             f"{config.scheme} is not read by ROCm's runtimes, which converted binaries depend on",
