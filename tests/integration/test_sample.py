@@ -211,16 +211,10 @@ def copy_of_sample(directory: Path) -> Path:
 
 def test_sample_installs_in_place(tmp_path: Path) -> None:
     project, environment = copy_of_sample(tmp_path / "sample"), tmp_path / "environment"
-    venv.create(environment, system_site_packages=True, with_pip=False)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += [
-        "--no-build-isolation",
-        "--no-index",
-        "--prefix",
-        str(environment),
-        "--editable",
-        str(project),
-    ]
+    venv.create(environment, with_pip=False)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-deps", "--no-build-isolation", "--no-index"]
+    command += ["--prefix", str(environment), "--editable", str(project)]
     variables = {**os.environ, "KPACK_SAMPLE_COMPILER": "prebuilt", "KPACK_SAMPLE_TARGETS": "gfx1100"}
     result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
