@@ -6,6 +6,7 @@ back is recorded for.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from kpack_build.loader import loader_files, loader_table
 from kpack_build.wheel import Changes, plan_text_undo, record_undo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kpack_build.assembly import Packing
     from kpack_build.config import Config
@@ -79,7 +80,6 @@ def embed(
     for home, rows in homes.items():
         for binary in rows.binaries:
             draft.files[binary["path"]] = work / binary["path"]
-            draft.warnings += (f"{binary['path']}: {text}" for text in binary["restore"]["warnings"])
         index = _index(contents, packing, home, rows, config)
         if home.is_package and config.loader is not Loader.NONE:
             _add_loader(contents, draft, home, index, config.loader)
@@ -88,6 +88,7 @@ def embed(
             kept = kept_path(home, index["group"])
             draft.files[kept] = rows.kept_file
             draft.stored.add(kept)
+    draft.warnings += _conversion_warnings(homes)
     _add_indexes(contents, draft, indexes)
     _check_new(contents, draft, [row["path"] for rows in homes.values() for row in rows.binaries])
     return Embedded(
@@ -99,6 +100,17 @@ def embed(
         sizes={path: _size(change) for path, change in draft.files.items()},
         warnings=tuple(draft.warnings),
     )
+
+
+def _conversion_warnings(homes: Mapping[Home, HomeRows]) -> Iterator[str]:
+    """Say once for all binaries what their conversion had to give up."""
+    paths: dict[str, list[str]] = defaultdict(list)
+    for rows in homes.values():
+        for binary in rows.binaries:
+            for text in binary["restore"]["warnings"]:
+                paths[text].append(binary["path"])
+    for text, found in paths.items():
+        yield f"{', '.join(found)}: {text}"
 
 
 def _index(contents: WheelContents, packing: Packing, home: Home, rows: HomeRows, config: Config) -> Index:
