@@ -14,13 +14,15 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kpack_build.config import Config, parse_config
 from kpack_build.pipeline import pack
 from tests.corpus import CORPUS, corpus_tree, corpus_wheel
 from tests.fat import read_fat_binary
+from tests.hipk import read_converted_binary
 from tests.missing import missing
+from tests.rocm import RocmKpackCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,17 +33,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INSTALLERS",
+    "Answers",
     "PackedCorpus",
     "PackedWheel",
     "Wrapper",
+    "answers_from_files",
     "indexes_of",
     "make_config",
     "members_of",
     "original_wrappers",
     "run_module",
+    "wrappers_of",
 ]
 
 INSTALLERS = ("pip", "uv")
+#: The newest of the platforms that uv has names for, which takes the wheels for all older ones.
+UV_PLATFORM = "x86_64-manylinux_2_39"
+
+#: Wrapper (path, index) and the targets that were asked for → digest of the answer, None for an error.
+Answers: TypeAlias = "dict[tuple[str, int, tuple[str, ...]], str | None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +104,7 @@ def _install_command(name: str, installer: str) -> Sequence[str]:
     common = ("--no-deps", "--no-index", "--python-version", wheel.python)
     if installer == "pip":
         return ("pip", "install", *common, "--only-binary=:all:", "--platform", wheel.platform)
-    # The newest of the platforms that uv has names for, which takes the wheels for all older ones.
     return ("uv", "pip", "install", *common, "--python", sys.executable, "--python-platform", UV_PLATFORM)
-
-
-UV_PLATFORM = "x86_64-manylinux_2_39"
 
 
 def run_module(module: str, *arguments: str) -> None:
@@ -126,18 +132,41 @@ def make_config(**settings: object) -> Config:
 def original_wrappers(name: str) -> tuple[Wrapper, ...]:
     """Return all wrappers of a fat wheel of the corpus, as a reader that is not ours finds them."""
     tree = corpus_tree(name)
+    libraries = {path.relative_to(tree).as_posix(): path for path in sorted(tree.rglob("*.so*"))}
+    return wrappers_of(libraries)
+
+
+def wrappers_of(libraries: Mapping[str, Path]) -> tuple[Wrapper, ...]:
+    """Return the wrappers of fat libraries, given by their paths in a wheel; others have none."""
     return tuple(
         Wrapper(
-            path=path.relative_to(tree).as_posix(),
+            path=path,
             index=wrapper.index,
-            digests={
-                target: hashlib.sha256(data).hexdigest() for target, data in wrapper.code_objects.items()
-            },
+            digests={target: _digest(data) for target, data in wrapper.code_objects.items()},
             sizes={target: len(data) for target, data in wrapper.code_objects.items()},
         )
-        for path in sorted(tree.rglob("*.so*"))
-        for wrapper in read_fat_binary(path)
+        for path, library in libraries.items()
+        for wrapper in read_fat_binary(library)
     )
+
+
+def answers_from_files(site: Path, libraries: Sequence[Path], targets: Sequence[tuple[str, ...]]) -> Answers:
+    """Ask ROCm's reader for the wrappers of converted libraries below a folder, by the metadata in the files.
+
+    Args:
+        site: The folder.
+        libraries: The libraries.
+        targets: Lists of candidates, the best one first; each wrapper is asked for all of them.
+    """
+    answers: Answers = {}
+    with RocmKpackCache() as cache:
+        for library in libraries:
+            for wrapper in read_converted_binary(library):
+                for archs in targets:
+                    found = cache.load_code_object(wrapper.metadata, library, wrapper.index, archs)
+                    digest = _digest(found) if isinstance(found, bytes) else None
+                    answers[library.relative_to(site).as_posix(), wrapper.index, archs] = digest
+    return answers
 
 
 def indexes_of(wheel: Path) -> dict[str, Index]:

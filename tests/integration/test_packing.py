@@ -18,15 +18,13 @@ from kpack_build.report import BinaryAction, Outcome
 from kpack_build.targets import TargetId, feature_states, hip_choice, lookup_order
 from tests.corpus import CORPUS, FAT_CORPUS
 from tests.hip import HipRuntime, run_hip, stand_ins
-from tests.hipk import read_converted_binary
-from tests.packing import INSTALLERS, indexes_of, original_wrappers, run_module
-from tests.rocm import RocmKpackCache
+from tests.packing import INSTALLERS, answers_from_files, indexes_of, original_wrappers, run_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tests.packing import PackedCorpus, Wrapper
+    from tests.packing import Answers, PackedCorpus, Wrapper
 
 __all__: list[str] = []
 
@@ -53,9 +51,6 @@ REACHED = {
     "vapoursynth-nlm-hip": Reach.STAND_INS,
 }
 REACHED_PARAMETERS = [pytest.param(name, id=f"{name}, {how.value}") for name, how in REACHED.items()]
-
-#: Wrapper (path, index) and the targets that were asked for → digest of the answer, None for an error.
-Answers = dict[tuple[str, int, tuple[str, ...]], "str | None"]
 
 
 def test_every_fat_wheel_is_reached() -> None:
@@ -150,11 +145,11 @@ def _agents(wrappers: tuple[Wrapper, ...]) -> Iterator[TargetId]:
         yield from feature_states(processor)
 
 
-def _answers(name: str, site: Path, targets: list[tuple[str, ...]]) -> Answers:
+def _answers(name: str, site: Path, targets: Sequence[tuple[str, ...]]) -> Answers:
     """Ask ROCm's reader for each list of targets of every wrapper of an installed wheel."""
     libraries = [site / path for path in dict.fromkeys(w.path for w in original_wrappers(name))]
     if REACHED[name] is Reach.FILE:
-        return _answers_from_files(site, libraries, targets)
+        return answers_from_files(site, libraries, targets)
     if name.startswith("jax") and sys.version_info < (3, 11):
         pytest.skip("jax's modules need symbols of Python 3.11")
     others = stand_ins(libraries) if REACHED[name] is Reach.STAND_INS else []
@@ -168,15 +163,3 @@ def _answers(name: str, site: Path, targets: list[tuple[str, ...]]) -> Answers:
         (answer.binary.relative_to(site).as_posix(), answer.index, answer.archs): answer.sha256
         for answer in result.answers
     }
-
-
-def _answers_from_files(site: Path, libraries: list[Path], targets: list[tuple[str, ...]]) -> Answers:
-    answers: Answers = {}
-    with RocmKpackCache() as cache:
-        for library in libraries:
-            for wrapper in read_converted_binary(library):
-                for archs in targets:
-                    found = cache.load_code_object(wrapper.metadata, library, wrapper.index, archs)
-                    digest = hashlib.sha256(found).hexdigest() if isinstance(found, bytes) else None
-                    answers[library.relative_to(site).as_posix(), wrapper.index, archs] = digest
-    return answers
