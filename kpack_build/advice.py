@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["iter_missing_archives", "iter_warnings"]
 
-_RUNTIME = re.compile(r"^lib(amdhip64|hsa-runtime64|rocm_kpack)[-.]")
+_RUNTIME = re.compile(r"^lib(amdhip64|hsa-runtime64|rocm_kpack)(-[^.]*)?\.so(\.|$)")
 
 
 def iter_warnings(contents: WheelContents, scan: Scan, plan: Plan) -> Iterator[str]:
