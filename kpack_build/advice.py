@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from kpack_build.scan import Scan
     from kpack_build.wheel import WheelContents
 
-__all__ = ["iter_missing_archives", "iter_warnings"]
+__all__ = ["iter_missing_archives", "iter_size_warnings", "iter_warnings"]
+
+_GIB = 1 << 30
 
 _RUNTIME = re.compile(r"^lib(amdhip64|hsa-runtime64|rocm_kpack)(-[^.]*)?\.so(\.|$)")
 
@@ -77,6 +79,18 @@ def _runtimes(contents: WheelContents) -> Iterator[str]:
             f"the wheel has a HIP runtime of its own ({', '.join(sorted(found))}): in a process that loads"
             " another one, for example PyTorch's, its libraries may fail"
         )
+
+
+def iter_size_warnings(size: int) -> Iterator[str]:
+    """Say what installers make of a large wheel (pypa/pip#6589, pypa/pip#9549).
+
+    Args:
+        size: Size of the wheel file in bytes.
+    """
+    if size > 4 * _GIB:
+        yield f"the wheel has {size} bytes: pip cannot keep wheels over 4 GiB in its cache"
+    elif size > 2 * _GIB:
+        yield f"the wheel has {size} bytes: over 2 GiB, pip fails on machines with little memory"
 
 
 def iter_missing_archives(contents: WheelContents, scan: Scan) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from kpack_build.advice import iter_missing_archives, iter_warnings
+from kpack_build.advice import iter_missing_archives, iter_size_warnings, iter_warnings
 from kpack_build.hostbinary import BinaryState
 from kpack_build.report import ArchiveReport, BinaryAction, BinaryReport, Outcome, PackReport, Sizes
 from kpack_build.scan import KeptBinary, Scan, ScannedBinary, describe_binary
@@ -62,7 +62,11 @@ def describe(
         installed=Sizes(before=installed, after=written.installed_size),
         scheme=packing.archives[0].archive.compression_scheme,
         dropped=_dropped(packing, scan),
-        warnings=(*embedded.warnings, *iter_warnings(contents, scan, packing.plan)),
+        warnings=(
+            *embedded.warnings,
+            *iter_warnings(contents, scan, packing.plan),
+            *(() if written.path.is_dir() else iter_size_warnings(written.size)),
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kpack_build.advice import iter_size_warnings
 from kpack_build.config import Config
 from kpack_build.hostbinary import KpackReference
 from kpack_build.pipeline import pack
@@ -102,6 +103,25 @@ def test_converted_before_with_archives_elsewhere(
     report = pack(tree, tmp_path / "out", CONFIG)
     assert report.outcome is (Outcome.DONE if beside_a_fat_one else Outcome.NOTHING_TO_DO)
     assert [warning.partition(" ")[0] for warning in report.warnings] == ([] if found else ["pkg/lib.so"])
+
+
+@pytest.mark.parametrize(
+    ("size", "limit"), [(1, None), (2 << 30, None), ((2 << 30) + 1, "2 GiB"), ((4 << 30) + 1, "4 GiB")]
+)
+def test_large_wheels(size: int, limit: str | None) -> None:
+    found = list(iter_size_warnings(size))
+    assert len(found) == (limit is not None)
+    assert all(str(size) in warning and str(limit) in warning for warning in found)
+
+
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_size_of_a_wheel_counts_and_that_of_a_tree_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_tree: bool
+) -> None:
+    monkeypatch.setattr("kpack_build.advice._GIB", 1)
+    files = {**INIT, "pkg/lib.so": FAT}
+    source = write_tree_of_wheel(tmp_path / "tree", files) if is_tree else write_wheel_file(tmp_path, files)
+    assert len(pack(source, tmp_path / "out", CONFIG).warnings) == (not is_tree)
 
 
 def test_notes_on_the_wheel_itself(tmp_path: Path) -> None:

@@ -88,6 +88,18 @@ def test_answers(tmp_path: Path) -> None:
     assert [set(answers) for answers in second["wrappers"]] == [{"gfx1030"}, {"gfx1030", "gfx1100"}]
 
 
+def test_archives_count_the_binarys_wrappers_and_not_their_own(tmp_path: Path) -> None:
+    """The second unit alone has code for gfx90a: its archive has the number 1 and no number 0."""
+    files = {"pkg/__init__.py": b"", "pkg/lib.so": fat_library(["gfx1100"], ["gfx1100", "gfx90a"])}
+    tree, _ = packed(tmp_path, files)
+    keys = {}
+    for file in (tree / "pkg/.kpack").glob("*.kpack"):
+        with PackedKernelArchive.read(file) as archive:
+            keys[archive.gfx_arch_family] = {key for key, _, _ in archive.entries()}
+    assert keys["gfx110x"] == {"pkg/lib.so#0", "pkg/lib.so#1"}
+    assert keys["gfx9_0"] == {"pkg/lib.so#1"}
+
+
 def test_search_paths_lead_to_what_the_binary_uses(tmp_path: Path) -> None:
     tree, _ = packed(tmp_path)
     assert reference_of(tree / "pkg/a.so").search_paths == (

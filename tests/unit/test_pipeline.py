@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import zipfile
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -93,6 +94,34 @@ def test_tree_gives_the_same_files_as_the_wheel(tmp_path: Path) -> None:
     } == members(packed.output)
 
 
+_OPENED: list[str] = []
+_WATCHED: list[bool] = []
+
+
+def _watch(event: str, arguments: tuple[object, ...]) -> None:
+    if _WATCHED and event in {"open", "os.listdir", "os.scandir"}:
+        _OPENED.append(str(arguments[0]))
+
+
+def test_the_machine_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results depend on the wheel and the settings alone; builders have no GPUs, or other ones."""
+    sys.addaudithook(_watch)
+    wheel = write_wheel_file(tmp_path, {**INIT, "pkg/lib.so": FAT})
+    outputs = set()
+    for number, targets in enumerate(("gfx942", "", "nonsense")):
+        for variable in ("KPACK_TARGETS", "HSA_OVERRIDE_GFX_VERSION", "PYTORCH_ROCM_ARCH", "GPU_TARGETS"):
+            monkeypatch.setenv(variable, targets)
+        monkeypatch.setenv("KPACK_TOPOLOGY_ROOT", str(tmp_path / "nowhere"))
+        _WATCHED.append(True)
+        try:
+            outputs.add(pack(wheel, tmp_path / str(number), CONFIG).output.read_bytes())
+        finally:
+            _WATCHED.clear()
+    assert len(outputs) == 1
+    assert str(wheel) in _OPENED
+    assert not [path for path in _OPENED if path.startswith(("/sys", "/dev/kfd", "/dev/dri", "/dev/dxg"))]
+
+
 @pytest.mark.parametrize(
     ("files", "action"),
     [
@@ -173,7 +202,7 @@ def test_device_code_is_required(
     with pytest.raises(MissingDeviceCodeError) as caught:
         pack(wheel, tmp_path / "out", config)
     assert caught.value.path == wheel
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not list((tmp_path / "out").glob("*"))
 
 
 def test_required_device_code_may_be_packed_already(tmp_path: Path) -> None:
@@ -189,7 +218,7 @@ def test_strict(tmp_path: Path, library: bytes) -> None:
     with pytest.raises(ConversionError) as caught:
         pack(wheel, tmp_path / "out", replace(CONFIG, strict=True))
     assert caught.value.path == wheel / "pkg/b.so"
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not list((tmp_path / "out").glob("*"))
 
 
 def test_result_in_the_place_of_the_source(tmp_path: Path) -> None:
@@ -223,7 +252,7 @@ def test_nothing_appears_after_an_error(tmp_path: Path, monkeypatch: pytest.Monk
     wheel = write_wheel_file(tmp_path, {**INIT, "pkg/lib.so": FAT})
     with pytest.raises(OSError, match="space"):
         pack(wheel, tmp_path / "out", CONFIG)
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not list((tmp_path / "out").glob("*"))
 
 
 def test_several_homes(tmp_path: Path) -> None:
