@@ -22,14 +22,14 @@ from kpack_build.assembly import PackedArchive, Packing, convert_binaries, packe
 from kpack_build.assignment import ArchivePlan, is_wanted, plan_archives
 from kpack_build.compression import create_compressor
 from kpack_build.embedding import embed
-from kpack_build.errors import ConfigError, ConversionError, MissingDeviceCodeError, WheelError
+from kpack_build.errors import ConfigError, ConversionError, MissingDeviceCodeError
 from kpack_build.extraction import UnsafeBinaries, extract
 from kpack_build.layout import group_name, index_path
 from kpack_build.progress import SilentProgress
 from kpack_build.report import Outcome, PackReport
 from kpack_build.reporting import describe, describe_untouched
 from kpack_build.scan import Scan, scan_wheel
-from kpack_build.wheel import WheelContents, copy_contents, open_wheel, write_contents
+from kpack_build.wheel import WheelContents, check_destination, copy_contents, open_wheel, write_contents
 
 if TYPE_CHECKING:
     from kpack_build.config import Config
@@ -77,8 +77,7 @@ def pack(source: Path, output_dir: Path, config: Config, *, progress: Progress |
     """
     _check_scheme(config)
     destination = output_dir / source.resolve().name
-    _check_destination(source, destination)
-    output_dir.mkdir(parents=True, exist_ok=True)
+    check_destination(source, destination)
     with open_wheel(source) as contents, scan_wheel(contents) as scan:
         job = _Job(
             contents=contents,
@@ -99,20 +98,12 @@ def _check_scheme(config: Config) -> None:
         )
 
 
-def _check_destination(source: Path, destination: Path) -> None:
-    if destination.exists() and destination.samefile(source):
-        raise WheelError(source, "the result would replace the source", remedy="name another output folder")
-    if destination.is_dir():
-        raise WheelError(
-            destination, "the output folder is there already", remedy="remove it or name another"
-        )
-
-
 def _run(job: _Job) -> PackReport:
     """Pack, and start over without the binaries that turn out to be unsafe while decoding."""
     while True:
         outcome = _outcome(job)
         _enforce(job, outcome)
+        job.destination.parent.mkdir(parents=True, exist_ok=True)
         if outcome is not Outcome.DONE:
             written = copy_contents(job.contents, job.destination)
             return describe_untouched(job.contents, job.scan, written, outcome, job.config.scheme)

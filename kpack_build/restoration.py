@@ -20,7 +20,14 @@ from kpack_build.index import parse_index
 from kpack_build.layout import ARCHIVE_FOLDER, toc_key
 from kpack_build.progress import SilentProgress
 from kpack_build.report import RestoreReport
-from kpack_build.wheel import Changes, apply_record_undo, apply_text_undo, open_wheel, write_contents
+from kpack_build.wheel import (
+    Changes,
+    apply_record_undo,
+    apply_text_undo,
+    check_destination,
+    open_wheel,
+    write_contents,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,8 +57,7 @@ def restore(wheel: Path, output_dir: Path, *, progress: Progress | None = None) 
     """
     progress = progress or SilentProgress()
     destination = output_dir / wheel.resolve().name
-    if destination.exists() and destination.samefile(wheel):
-        raise WheelError(wheel, "the result would replace the source", remedy="name another output folder")
+    check_destination(wheel, destination)
     with open_wheel(wheel) as contents, ExitStack() as stack:
         indexes = dict(iter_indexes(contents))
         if not indexes:

@@ -16,7 +16,14 @@ from kpack_build.wheel.names import WheelName, parse_wheel_name
 from kpack_build.wheel.record import Record, RecordRow, RecordUndo, RowFacts, apply_record_undo
 from kpack_build.wheel.textedit import TextUndo, apply_text_undo, plan_text_undo
 from kpack_build.wheel.tree import TreeContents
-from kpack_build.wheel.writer import Written, copy_contents, write_contents, write_tree, write_wheel
+from kpack_build.wheel.writer import (
+    Written,
+    check_destination,
+    copy_contents,
+    write_contents,
+    write_tree,
+    write_wheel,
+)
 from kpack_build.wheel.zipcontents import ZipContents
 
 if TYPE_CHECKING:
@@ -38,6 +45,7 @@ __all__ = [
     "ZipContents",
     "apply_record_undo",
     "apply_text_undo",
+    "check_destination",
     "copy_contents",
     "open_wheel",
     "parse_wheel_name",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from kpack_build.wheel.contents import WheelContents
 
-__all__ = ["Written", "copy_contents", "write_contents", "write_tree", "write_wheel"]
+__all__ = ["Written", "check_destination", "copy_contents", "write_contents", "write_tree", "write_wheel"]
 
 _EARLIEST = 315532800
 """1980-01-01 00:00:00 UTC, the first date that a zip file can hold, in seconds since 1970."""
@@ -313,13 +313,33 @@ def _move_file(source: Path, target: Path, mode: int) -> None:
     target.chmod(mode)
 
 
+def check_destination(source: Path, destination: Path) -> None:
+    """Check that a result may be written: a file may replace a file, and that is all.
+
+    It is worth asking before any work. Nothing is made, not even a folder.
+
+    Args:
+        source: A wheel or an unpacked tree.
+        destination: The file or folder that is to be written from it.
+
+    Raises:
+        WheelError: The result would replace its source, lie inside it, or take the place of something else.
+    """
+    place, origin = destination.resolve(), source.resolve()
+    if place == origin:
+        raise WheelError(source, "the result would replace the source", remedy="name another output folder")
+    if place.is_relative_to(origin):
+        raise WheelError(
+            destination, "the result would lie inside its source", remedy="name another output folder"
+        )
+    if destination.is_dir() or (destination.exists() and source.is_dir()):
+        raise WheelError(destination, "something is there already", remedy="remove it or name another folder")
+
+
 @contextmanager
 def _new_file(source: Path, destination: Path) -> Iterator[BinaryIO]:
     """Open a file beside the destination, which takes its name if all goes well and vanishes otherwise."""
-    if destination.exists() and destination.samefile(source):
-        raise WheelError(source, "the result would replace the source", remedy="name another output folder")
-    if destination.is_dir():
-        raise WheelError(destination, "a folder is there", remedy="remove it or name another output folder")
+    check_destination(source, destination)
     private = _private_name(destination)
     try:
         with private.open("xb") as stream:
@@ -338,14 +358,7 @@ def _new_folder(source: TreeContents, destination: Path) -> Iterator[Path]:
 
     Its files are not synced one by one, which takes longer than all the rest: a tree is a step of a build.
     """
-    if destination.exists():
-        raise WheelError(
-            destination, "the output folder is there already", remedy="remove it or name another"
-        )
-    if destination.resolve().is_relative_to(source.path.resolve()):
-        raise WheelError(
-            destination, "the result would lie inside its source", remedy="name another output folder"
-        )
+    check_destination(source.path, destination)
     private = _private_name(destination)
     try:
         root = private / source.root.relative_to(source.path)

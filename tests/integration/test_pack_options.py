@@ -170,7 +170,7 @@ def test_targets_that_the_wheel_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(MissingDeviceCodeError) as caught:
         pack(source, tmp_path / "required", make_config(targets=["gfx942"], require_device_code=True))
     assert "gfx942" in str(caught.value)
-    assert list((tmp_path / "required").iterdir()) == []
+    assert list((tmp_path / "required").glob("*")) == []
 
 
 #: Libraries of which some have no wanted target, in one package and in two.

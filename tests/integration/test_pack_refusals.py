@@ -131,7 +131,7 @@ def test_wheel_that_can_only_stay_fat(name: str, tmp_path: Path) -> None:
     assert binary.reasons
     with pytest.raises(MissingDeviceCodeError):
         pack(source, tmp_path / "required", make_config(require_device_code=True))
-    assert list((tmp_path / "required").iterdir()) == []
+    assert list((tmp_path / "required").glob("*")) == []
 
 
 def test_odd_place_of_an_empty_host_entry_comes_back(tmp_path: Path) -> None:

@@ -316,4 +316,4 @@ def test_file_in_the_way(tmp_path: Path) -> None:
     with pytest.raises(WheelError) as caught:
         pack(source, tmp_path / "packed", make_config())
     assert "pkg/_kpack/__init__.py" in str(caught.value)
-    assert list((tmp_path / "packed").iterdir()) == []
+    assert list((tmp_path / "packed").glob("*")) == []
