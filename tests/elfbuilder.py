@@ -61,6 +61,7 @@ class ElfOptions:
         room: Bytes left free behind the program header table, by their filler.
         sections: Whether there are section headers.
         names_first: Whether the table of section names stands in front of mapped bytes.
+        names_gap: Bytes that follow it there.
         trailer: Bytes behind everything.
         flags_1: Value of DT_FLAGS_1.
         needed: Names of needed libraries.
@@ -86,6 +87,7 @@ class ElfOptions:
     room: bytes = b""
     sections: bool = True
     names_first: bool = False
+    names_gap: bytes = b""
     trailer: bytes = b""
     flags_1: int = 0
     needed: tuple[str, ...] = ("libamdhip64.so.7",)
@@ -159,6 +161,7 @@ def build_elf(options: ElfOptions | None = None) -> bytes:
     writer.load(start, 4)
     if options.names_first:
         names = _place_names(writer)
+        writer.data += options.names_gap
     writer.align(8)
     writer.bias = options.align
     start = len(writer.data)

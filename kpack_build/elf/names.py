@@ -33,6 +33,7 @@ class NameGrowth:
     """How the table of section names grows.
 
     Attributes:
+        table: The section that holds the names.
         name_offset: Where in the table the new name is.
         table_offset: Where the table starts; an offset of the original, or its size for a copy at the end.
         table_size: Size of the grown table in bytes.
@@ -41,6 +42,7 @@ class NameGrowth:
         insertion: Where in the original they are inserted.
     """
 
+    table: SectionHeader
     name_offset: int
     table_offset: int
     table_size: int
@@ -63,6 +65,7 @@ def plan_name(image: ElfImage, table: SectionHeader, name: str) -> NameGrowth:
     if free or _can_move(image, table.end):
         padding = b"\0" * (-len(encoded) % _UNIT)
         return NameGrowth(
+            table=table,
             name_offset=table.size,
             table_offset=table.offset,
             table_size=grown,
@@ -71,6 +74,7 @@ def plan_name(image: ElfImage, table: SectionHeader, name: str) -> NameGrowth:
             insertion=image.size if free else table.end,
         )
     return NameGrowth(
+        table=table,
         name_offset=table.size,
         table_offset=image.size,
         table_size=grown,

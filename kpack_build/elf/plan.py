@@ -232,24 +232,24 @@ def _segment_writes(image: ElfImage, segments: Sequence[ProgramHeader]) -> Itera
 
 def _section_writes(image: ElfImage, plan: ConversionPlan, growth: NameGrowth | None) -> Iterator[Write]:
     """Move the sections, and give that of the device code its new name and size."""
-    names = image.names_section
+    own = plan.region.section
+    if growth is None or own is None:
+        return
     for section in image.sections:
         moved = section
         if section.type != SectionType.NULL:
             moved = replace(section, offset=plan.new_offset(section.offset))
-        if plan.region.section is not None and section.index == plan.region.section.index:
-            moved = replace(moved, size=len(plan.reference))
-            if growth is not None:
-                moved = replace(moved, name_offset=growth.name_offset)
-        if growth is not None and names is not None and section.index == names.index:
+        if section.index == own.index:
+            moved = replace(moved, size=len(plan.reference), name_offset=growth.name_offset)
+        elif section.index == growth.table.index:
             # A copy at the end begins where the insertion does.
             copied = growth.table_offset == image.size
             offset = growth.table_offset - plan.hole if copied else moved.offset
             moved = replace(moved, offset=offset, size=growth.table_size)
         start = image.header.shoff + section.index * image.header.shentsize
         yield from _changed_words(start, section.pack(), moved.pack())
-    if growth is not None and growth.overwritten and names is not None:
-        yield Write(offset=FileOffset(names.end), data=growth.overwritten)
+    if growth.overwritten:
+        yield Write(offset=FileOffset(growth.table.end), data=growth.overwritten)
 
 
 def _wrapper_writes(image: ElfImage, region: Region, wrappers: Sequence[RawWrapper]) -> Iterator[Write]:

@@ -231,6 +231,7 @@ class FatWriter:
             raise RestoreError(
                 f"the converted binary was changed: it has {size} bytes, not {self._record['host_size']}"
             )
+        _check_places(self._record)
         output.truncate(self._record["size"])
         for piece in self._record["moved"]:
             _copy(source, output, piece)
@@ -299,6 +300,29 @@ class FatWriter:
             )
             position += entry["size"]
         return moved
+
+
+def _check_places(record: ConversionRecord) -> None:
+    """Refuse a record that leads out of its files, or to a size that the device code cannot account for."""
+    size, host_size = record["size"], record["host_size"]
+    end = max([0] + [bundle["offset"] + bundle["room"] for bundle in record["bundles"]])
+    places = [(0, end, size), (0, size, host_size + end)]
+    for piece in record["moved"]:
+        places.append((piece["host"], piece["length"], host_size - piece["host"]))
+        places.append((piece["original"], piece["length"], size - piece["original"]))
+    places += [
+        (patch["offset"], len(patch["data"]) // 2, size - patch["offset"]) for patch in record["patches"]
+    ]
+    for bundle in record["bundles"]:
+        room = bundle["room"] if bundle["ccob"] is None else bundle["decoded_size"]
+        places.append((bundle["offset"], bundle["room"], size - bundle["offset"]))
+        places += [
+            (entry["offset"], entry["size"], room - entry["offset"])
+            for entry in bundle["entries"]
+            if entry["size"]
+        ]
+    if not all(start >= 0 and 0 <= length <= room for start, length, room in places):
+        raise RestoreError("the restore record leads out of its files")
 
 
 def _extent(entries: list[EntryRecord]) -> int:

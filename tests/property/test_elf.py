@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kpack_build.errors import ConversionError, FormatError
+from kpack_build.errors import ConversionError, FormatError, RestorationError
 from kpack_build.hostbinary import BinaryState, open_host_binary, restore
 from tests.converted import convert
 from tests.elfbuilder import PT_NOTE, PT_PHDR, ElfOptions, build_elf, small_bundle
@@ -21,6 +22,9 @@ from tests.elfbuilder import PT_NOTE, PT_PHDR, ElfOptions, build_elf, small_bund
 #: In memory where that is possible: every conversion waits for its bytes to be on disk.
 SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a random name is made in it
 TWO = (small_bundle(9000), small_bundle(300, 1))
+if TYPE_CHECKING:
+    from kpack_build.hostbinary import ConversionRecord
+
 KINDS = {
     "rela": ElfOptions(bundles=TWO, wrappers=(1, 0)),
     "symbol": ElfOptions(bundles=TWO, wrappers=(1, 0), pointers="symbol", extra=(PT_NOTE,)),
@@ -159,3 +163,33 @@ def test_any_layout_converts_and_comes_back(  # noqa: PLR0917 - Hypothesis gives
         assert binary is not None
         with binary:
             assert len(binary.wrappers) == len(options.wrappers)
+
+
+def _damaged(record: object, choice: st.DataObject) -> object:
+    """Return a JSON value in which one thing is something else."""
+    if isinstance(record, dict) and record:
+        key = choice.draw(st.sampled_from(sorted(record)))
+        if choice.draw(st.integers(0, 9)) == 0:
+            return {name: value for name, value in record.items() if name != key}
+        return {**record, key: _damaged(record[key], choice)}
+    if isinstance(record, list) and record:
+        number = choice.draw(st.integers(0, len(record) - 1))
+        return [*record[:number], _damaged(record[number], choice), *record[number + 1 :]]
+    return choice.draw(st.sampled_from((None, "", "zz", "00", -1, 0, 1, 4097, 1 << 31, 1.5, [], {}, ["x"])))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(choice=st.data())
+def test_damaged_records_give_our_error_or_the_original(choice: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
+        path, back = Path(scratch, "lib.so"), Path(scratch, "out", "back.so")
+        path.write_bytes(FILES["rela"])
+        back.parent.mkdir()
+        result = convert(path, Path(scratch, "converted.so"))
+        record = cast("ConversionRecord", _damaged(result.record, choice))
+        try:
+            exact = restore(result.path, record, result.objects.__getitem__, back)
+        except (ConversionError, RestorationError):
+            assert list(back.parent.iterdir()) == []
+            return
+        assert not exact or back.read_bytes() == path.read_bytes()

@@ -90,6 +90,7 @@ def hole(result: Converted) -> int:
         ElfOptions(bundles=TWO, wrappers=(0, 1), machine=183, pointers="symbol"),
         ElfOptions(bundles=TWO, wrappers=(0, 1), sections=False),
         ElfOptions(bundles=TWO, wrappers=(0, 1), names_first=True),
+        ElfOptions(bundles=TWO, wrappers=(0, 1), names_first=True, names_gap=b"Z" * 20),
         ElfOptions(bundles=TWO, wrappers=(0, 1), trailer=b"signature" * 1000),
         ElfOptions(bundles=TWO, wrappers=(0, 1), text=b"code" * 100),
         ElfOptions(bundles=TWO, wrappers=(0, 1), fatbin_tail=bytes(5000)),
@@ -350,6 +351,29 @@ def test_library_without_wrappers(tmp_path: Path) -> None:
         options = ElfOptions(bundles=(), wrappers=(), sections=sections)
         with opened(tmp_path, options) as binary:
             assert binary.state is BinaryState.NO_DEVICE_CODE
+
+
+def test_symbols_that_are_not_there_keep_device_code(tmp_path: Path) -> None:
+    with opened(tmp_path, ElfOptions(bundles=(LARGE,), relocations=((0, 1 << 60 | 1, 0),))) as binary:
+        assert binary.refusals()
+
+
+def test_bundles_in_several_segments_without_sections(tmp_path: Path) -> None:
+    path = write(tmp_path, ElfOptions(bundles=TWO, wrappers=(0, 1), sections=False))
+    data = bytearray(path.read_bytes())
+    with opened_at(path) as binary:
+        load, second = binary.image.loads[0], binary.bundles[1].offset
+        number = binary.image.segments.index(load)
+        stack = [segment.type for segment in binary.image.segments].index(0x6474E551)
+    struct.pack_into("<QQ", data, 64 + 56 * number + 32, second, second)
+    # The rest of the segment is mapped by one of its own, in the place of PT_GNU_STACK.
+    rest = load.filesz - second
+    struct.pack_into("<IIQQQQQQ", data, 64 + 56 * stack, 1, 4, second, second, second, rest, rest, PAGE)
+    path.write_bytes(data)
+    with opened_at(path) as binary:
+        assert len(binary.bundles) == 2
+        assert binary.device_bytes == 0
+        assert binary.refusals()
 
 
 def test_words_that_look_like_wrappers(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from kpack_build.elf.image import ElfImage, parse_image
 from kpack_build.elf.names import plan_name
@@ -36,13 +39,30 @@ def test_insertions_keep_alignments() -> None:
     assert growth.table_size == names.size + 27
 
 
-def test_free_room_is_used() -> None:
-    image, names = parse(ElfOptions(names_first=True, align=65536))
-    # Between the names and the writable segment there is only padding of up to seven bytes.
-    assert plan_name(image, names, NAME).insertion == image.size
-    growth = plan_name(image, names, "")
-    assert growth.overwritten == b"\0"
-    assert growth.inserted == b""
+@pytest.mark.parametrize("filler", [b"\0", b"Z"])
+def test_free_room_is_used(filler: bytes) -> None:
+    image, names = parse(ElfOptions(names_first=True, names_gap=filler * 16))
+    growth = plan_name(image, names, NAME)
+    assert growth.overwritten == NAME.encode() + b"\0"
+    assert (growth.inserted, growth.insertion) == (b"", image.size)
+    assert (growth.table_offset, growth.table_size) == (names.offset, names.size + 16)
+
+
+@pytest.mark.parametrize("gap", [b"A" * 16, bytes(3)])
+def test_other_room_is_not_free(gap: bytes) -> None:
+    image, names = parse(ElfOptions(names_first=True, names_gap=gap))
+    assert plan_name(image, names, NAME).overwritten == b""
+
+
+def test_section_headers_around_the_names_do_not_move() -> None:
+    data = bytearray(build_elf())
+    image = parse_image(memoryview(data), Path("lib.so"))
+    # The table of headers begins earlier: a copy of it that has the names inside.
+    names = image.names_section
+    assert names is not None
+    start = names.offset - 128
+    moved = replace(image, header=replace(image.header, shoff=start))
+    assert plan_name(moved, names, NAME).insertion == image.size
 
 
 def test_mapped_bytes_do_not_move() -> None:

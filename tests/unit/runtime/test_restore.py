@@ -194,14 +194,16 @@ def test_other_compression_is_not_the_original(host: Path, tmp_path: Path) -> No
 
 def test_choice_of_a_compressed_bundle_is_plain_where_it_fits(host: Path, tmp_path: Path) -> None:
     found, _ = compressed(room=8192)
-    writer = FatWriter(record(original(b""), found), OBJECTS.__getitem__, keep=IDS[0].__eq__)
+    rest = bundle(offset=START + 8192, room=END - START - 8192, entries=[])
+    writer = FatWriter(record(original(b""), found, rest), OBJECTS.__getitem__, keep=IDS[0].__eq__)
     assert not writer.write(host, tmp_path / "fat.so")
     assert _entries_of((tmp_path / "fat.so").read_bytes()[START:END]) == {HOST: b"", IDS[0]: OBJECTS[0]}
 
 
 def test_choice_of_a_compressed_bundle_is_compressed_where_it_has_to_be(host: Path, tmp_path: Path) -> None:
     found, _ = compressed(room=4096)
-    writer = FatWriter(record(original(b""), found), OBJECTS.__getitem__, keep=IDS[2].__eq__)
+    rest = bundle(offset=START + 4096, room=END - START - 4096, entries=[])
+    writer = FatWriter(record(original(b""), found, rest), OBJECTS.__getitem__, keep=IDS[2].__eq__)
     assert not writer.write(host, tmp_path / "fat.so")
     data = (tmp_path / "fat.so").read_bytes()
     magic, version, method, total, size, digest = struct.unpack_from("<4sHHQQQ", data, START)
@@ -248,6 +250,26 @@ def test_pieces_behind_the_end_of_the_host(host: Path, tmp_path: Path) -> None:
     wrong["moved"][1]["length"] = 500
     with pytest.raises(RestoreError):
         FatWriter(wrong, OBJECTS.__getitem__).write(host, tmp_path / "fat.so")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": 1 << 40},
+        {"moved": [{"host": -1, "original": 0, "length": 8}]},
+        {"moved": [{"host": 0, "original": 1 << 30, "length": 8}]},
+        {"patches": [{"offset": -4, "data": "00"}]},
+        {"patches": [{"offset": 1 << 30, "data": "00"}]},
+        {"bundles": [bundle(room=1 << 30)]},
+        {"bundles": [bundle(entries=[{**entries()[1], "offset": 1 << 30}])]},
+        {"bundles": [bundle(entries=[{**entries()[1], "offset": -1}])]},
+    ],
+)
+def test_records_that_lead_out_of_their_files(change: dict[str, object], host: Path, tmp_path: Path) -> None:
+    wrong = {**record(original(b""), bundle()), **change}
+    with pytest.raises(RestoreError):
+        FatWriter(wrong, OBJECTS.__getitem__).write(host, tmp_path / "fat.so")  # type: ignore[arg-type]
+    assert names(tmp_path) == ["host.so"]
 
 
 def test_wrong_objects(host: Path, tmp_path: Path) -> None:
