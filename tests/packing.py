@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -109,7 +109,9 @@ def _install_command(name: str, installer: str) -> Sequence[str]:
 
 def run_module(module: str, *arguments: str) -> None:
     """Run a Python module as a program, which has to succeed."""
-    if importlib.util.find_spec(module) is None:
+    try:
+        importlib.metadata.distribution(module)
+    except importlib.metadata.PackageNotFoundError:
         missing(f"the package {module} (pip install {module})")
     environment = {
         **os.environ,

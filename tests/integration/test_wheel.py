@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -63,7 +63,9 @@ def changed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 def run_module(module: str, *arguments: str | Path) -> None:
-    if importlib.util.find_spec(module) is None:
+    try:
+        importlib.metadata.distribution(module)
+    except importlib.metadata.PackageNotFoundError:
         missing(f"the package {module} (pip install {module})")
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "UV_NO_CONFIG": "1"}
     command = [sys.executable, "-m", module, *map(str, arguments)]
