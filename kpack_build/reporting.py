@@ -19,18 +19,24 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "describe_untouched"]
 
+_LEFT = {
+    Outcome.NOTHING_WANTED: "it has no code object for the wanted targets",
+    Outcome.NOTHING_TO_DO: "its package was packed before, and it was kept then or came later",
+}
+
 
 def describe_untouched(
     contents: WheelContents, scan: Scan, written: Written, outcome: Outcome, scheme: str
 ) -> PackReport:
     """Report on a wheel that passed through as it was."""
+    left = [describe_binary(scanned, _LEFT[outcome]) for scanned in scan.fat]
     return PackReport(
         source=contents.path,
         output=written.path,
         outcome=outcome,
         binaries=tuple(
             sorted(
-                (_kept(kept) for kept in (*scan.kept, *scan.converted, *map(describe_binary, scan.fat))),
+                (_kept(kept) for kept in (*scan.kept, *scan.converted, *left)),
                 key=lambda report: report.path,
             )
         ),

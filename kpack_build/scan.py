@@ -157,9 +157,9 @@ def _sort_fat(scan: Scan, path: str, binary: HostBinary, members: frozenset[str]
         scan.fat.append(ScannedBinary(path=path, binary=binary, home=home))
 
 
-def describe_binary(scanned: ScannedBinary) -> KeptBinary:
-    """Describe a convertible binary as one that is kept, for reports."""
-    return _describe(scanned.path, scanned.binary, ())
+def describe_binary(scanned: ScannedBinary, *reasons: str) -> KeptBinary:
+    """Describe a convertible binary as one that is kept, for reports, with the reasons if it is."""
+    return _describe(scanned.path, scanned.binary, reasons)
 
 
 def _describe(path: str, binary: HostBinary, reasons: tuple[str, ...]) -> KeptBinary:

@@ -161,6 +161,18 @@ def test_packing_twice_with_a_kept_binary_changes_nothing(
     assert twice.output.read_bytes() == once.output.read_bytes()
 
 
+def test_library_that_came_after_packing_is_named(tmp_path: Path) -> None:
+    tree = pack(write_tree_of_wheel(tmp_path / "thing", FILES), tmp_path / "once", make_config()).output
+    (tree / "pkg/late.so").write_bytes(FILES["pkg/b.so"])
+    record = tree / "thing-1.0.dist-info/RECORD"
+    record.write_text(record.read_text() + "pkg/late.so,,\n")
+    report = pack(tree, tmp_path / "twice", make_config())
+    assert report.outcome is Outcome.NOTHING_TO_DO
+    [late] = [binary for binary in report.binaries if binary.action is BinaryAction.KEPT_FAT]
+    assert (late.path, len(late.reasons)) == ("pkg/late.so", 1)
+    assert members_of(report.output) == members_of(tree)
+
+
 PASSING = {
     "pure": {"pkg/__init__.py": b"", "pkg/module.py": b"x = 1\n"},
     "CPU": {"pkg/__init__.py": b"", "pkg/ext.so": without_device_code()},
