@@ -26,7 +26,7 @@ from tests.packing import (
     run_module,
     wrappers_of,
 )
-from tests.unit.wheel.builder import INFO, WheelRecipe
+from tests.unit.wheel.builder import INFO, WheelRecipe, row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -317,3 +317,46 @@ def test_file_in_the_way(tmp_path: Path) -> None:
         pack(source, tmp_path / "packed", make_config())
     assert "pkg/_kpack/__init__.py" in str(caught.value)
     assert list((tmp_path / "packed").glob("*")) == []
+
+
+def write_distribution(folder: Path, name: str, files: Mapping[str, bytes]) -> Path:
+    """Write a wheel of a distribution of any name."""
+    info = f"{name}-1.0.dist-info"
+    content = {
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
+        f"{info}/WHEEL": TAGS % b"py3-none-any",
+    }
+    rows = [row(path, data) for path, data in content.items()]
+    content[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,\n"]).encode()
+    wheel = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, data in content.items():
+            archive.writestr(path, data)
+    return wheel
+
+
+SHARED_FOLDERS = {"top-level modules": "_%s.so", "plugins of others": "host/plugins/%s.so"}
+
+
+@pytest.mark.parametrize("pattern", SHARED_FOLDERS.values(), ids=SHARED_FOLDERS)
+def test_distributions_that_share_a_folder(pattern: str, tmp_path: Path) -> None:
+    """Both serve their libraries; what one leaves when it is uninstalled is the other, whole."""
+    site, variants = tmp_path / "site", {"one": "plain-22", "two": "features-22"}
+    for name, variant in variants.items():
+        files = {pattern % name: build_variant(variant).read_bytes()}
+        source = write_distribution(tmp_path, name, files)
+        packed = pack(source, tmp_path / "packed", make_config(group="gpu")).output
+        run_module("uv", "pip", "install", "--no-deps", "--no-index", "--target", str(site), str(packed))
+    for name, variant in variants.items():
+        path = pattern % name
+        fat = wrappers_of({path: build_variant(variant)})
+        targets = [(target,) for target in fat[0].digests]
+        answers = answers_from_files(site, [site / path], targets)
+        for wrapper in fat:
+            found = {target: answers[path, wrapper.index, (target,)] for target in wrapper.digests}
+            assert found == wrapper.digests
+        run_module("uv", "pip", "uninstall", "--target", str(site), name)
+        assert not (site / path).exists()
+    assert [path for path in site.rglob("*.kpack") if path.is_file()] == []
+    assert list(site.rglob(".kpack")) == []
