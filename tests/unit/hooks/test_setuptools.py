@@ -401,5 +401,5 @@ def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     dist = distribution("bdist_kpack", "--help")
     assert not dist.parse_command_line()  # type: ignore[no-untyped-call]
     shown = capsys.readouterr().out
-    for option in ("--mode", "--targets", "--scheme", "--level", "--group-by", "--dist-dir", "[default: 3]"):
+    for option in ("--mode", "--targets", "--scheme", "--level", "--group-by", "--dist-dir", "[default: 9]"):
         assert option in shown
