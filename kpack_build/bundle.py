@@ -28,8 +28,6 @@ from kpack_build.ccob import (
     CcobHeader,
     CcobMethod,
     CcobPayload,
-    CcobRecipe,
-    find_recipe,
     parse_ccob_header,
     write_ccob,
 )
@@ -47,11 +45,9 @@ __all__ = [
     "BundleEntry",
     "CcobHeader",
     "CcobMethod",
-    "CcobRecipe",
     "DecodedBundle",
     "EntryKind",
     "entry_target",
-    "find_ccob_recipe",
     "iter_bundles",
     "parse_bundle",
     "plain_header",
@@ -211,22 +207,6 @@ def iter_bundles(buffer: memoryview, start: int, end: int, path: Path) -> Iterat
         bundle = parse_bundle(buffer, found.start(), limit=end, path=path)
         yield bundle
         position = bundle.offset + bundle.stored_size
-
-
-def find_ccob_recipe(bundle: Bundle) -> CcobRecipe | None:
-    """Look for the settings with which `write_ccob` gives back a compressed bundle, bit for bit.
-
-    Returns:
-        The settings; None for a plain bundle, and for most compressed ones that were made elsewhere.
-
-    Raises:
-        FormatError: The compressed data is damaged.
-    """
-    if bundle.ccob is None:
-        return None
-    payload = CcobPayload(bundle.stored, bundle.ccob, path=bundle.path, offset=bundle.offset)
-    with bundle.open_decoded() as decoded:
-        return find_recipe(bundle.ccob, payload.stored, decoded.data)
 
 
 def write_bundle(entries: Sequence[tuple[str, bytes | memoryview]]) -> bytes:

@@ -31,8 +31,6 @@ __all__ = [
     "CcobHeader",
     "CcobMethod",
     "CcobPayload",
-    "CcobRecipe",
-    "find_recipe",
     "parse_ccob_header",
     "plain_digest",
     "write_ccob",
@@ -65,17 +63,6 @@ class CcobMethod(IntEnum):
     ZSTD = 1
 
 
-#: The levels that are tried for a recipe, LLVM's default first. The slow levels of zstd are not: to try them
-#: takes longer, and more memory, than to pack the code objects.
-_TRIAL_LEVELS = {
-    CcobMethod.ZLIB: (6, 9, 1, 2, 3, 4, 5, 7, 8),
-    CcobMethod.ZSTD: (3, 1, 2, 4, 5, 6, 7, 8, 9, 10),
-}
-#: How much is compressed, and how much of the result compared, before a whole trial is made.
-_SAMPLE = 128 << 10
-_SAMPLE_RESULT = 1 << 10
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CcobHeader:
     """The header of a compressed bundle.
@@ -95,15 +82,6 @@ class CcobHeader:
     total_size: int | None
     decoded_size: int
     digest: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CcobRecipe:
-    """How to compress a plain bundle so that the original compressed one comes out, bit for bit."""
-
-    version: int
-    method: CcobMethod
-    level: int
 
 
 def parse_ccob_header(data: memoryview, *, path: Path, offset: int) -> CcobHeader:
@@ -359,26 +337,6 @@ def write_ccob(plain: Buffer, *, version: int, method: CcobMethod, level: int) -
     return header + payload
 
 
-def find_recipe(header: CcobHeader, stored: memoryview, plain: memoryview) -> CcobRecipe | None:
-    """Look for the level at which `write_ccob` gives back a payload, bit for bit.
-
-    A level is tried on the first bytes before it is tried on all: the compressor was often of another version
-    than ours, and then no level fits.
-
-    Args:
-        header: The header of the compressed bundle.
-        stored: Its payload.
-        plain: The plain bundle.
-    """
-    if len(plain) > _MEMORY_LIMIT:
-        return None
-    for level in _TRIAL_LEVELS[header.method]:
-        sample = _compress_sample(plain, header.method, level)
-        if stored[: len(sample)] == sample and stored == _compress(plain, header.method, level):
-            return CcobRecipe(version=header.version, method=header.method, level=level)
-    return None
-
-
 def _zstd_compressor(level: int) -> zstandard.ZstdCompressor:
     parameters = zstandard.ZstdCompressionParameters(
         compression_level=level, enable_ldm=True, write_content_size=True
@@ -390,14 +348,3 @@ def _compress(plain: Buffer, method: CcobMethod, level: int) -> bytes:
     if method is CcobMethod.ZLIB:
         return zlib.compress(plain, level)
     return _zstd_compressor(level).compress(plain)
-
-
-def _compress_sample(plain: memoryview, method: CcobMethod, level: int) -> bytes:
-    """Return the first bytes that `_compress` gives, without compressing much more than they hold."""
-    compressor = (
-        zlib.compressobj(level)
-        if method is CcobMethod.ZLIB
-        else _zstd_compressor(level).compressobj(size=len(plain))
-    )
-    result = compressor.compress(plain[:_SAMPLE])
-    return result[:_SAMPLE_RESULT]

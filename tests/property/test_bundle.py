@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kpack_build.bundle import (
     BUNDLE_ALIGNMENT,
     CcobMethod,
-    find_ccob_recipe,
     iter_bundles,
     parse_bundle,
     plain_header,
@@ -41,7 +40,6 @@ def read(data: bytes | bytearray) -> bytes:
     with bundle.open_decoded() as decoded:
         decoded.unaccounted()
         found = b"".join(decoded.entry(entry) for entry in bundle.entries)
-    find_ccob_recipe(bundle)
     return found
 
 

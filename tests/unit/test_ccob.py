@@ -15,14 +15,13 @@ from kpack_build.bundle import (
     Bundle,
     BundleEntry,
     EntryKind,
-    find_ccob_recipe,
     parse_bundle,
     plain_header,
     write_bundle,
 )
 from kpack_build.ccob import CcobMethod, write_ccob
 from kpack_build.errors import FormatError, KpackError
-from tests.fixtures.bundles import HOST_ID, encodings, entry_id, fat_bundle
+from tests.fixtures.bundles import encodings, entry_id, fat_bundle
 
 PATH = Path("libfat.so")
 PLAIN = fat_bundle("gfx90a:sramecc+:xnack-", "gfx1100", "gfx11-generic", "gfx1300")
@@ -188,37 +187,6 @@ def test_large_bundles_are_decoded_into_an_unlinked_file(name: str, monkeypatch:
             decode(with_claims(name, size=len(PLAIN) + difference))
     with pytest.raises(FormatError):
         decode(with_claims(name, digest=1))
-    assert find_ccob_recipe(bundle) is None
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("method", "level"), [(CcobMethod.ZLIB, 9), (CcobMethod.ZSTD, 1), (CcobMethod.ZSTD, 10)]
-)
-def test_recipes_give_back_the_compressed_bundle(version: int, method: CcobMethod, level: int) -> None:
-    plain = write_bundle([(HOST_ID, b""), (entry_id("gfx1100"), zlib.compress(os.urandom(300_000)) * 2)])
-    stored = write_ccob(plain, version=version, method=method, level=level)
-    recipe = find_ccob_recipe(parse(stored))
-    assert recipe is not None
-    assert (recipe.version, recipe.method) == (version, method)
-    assert write_ccob(plain, version=version, method=method, level=recipe.level) == stored
-
-
-def test_no_recipe_for_a_compressor_that_is_not_ours() -> None:
-    plain = fat_bundle("gfx1100")
-    payload = zstandard.ZstdCompressor(write_checksum=True).compress(plain)
-    assert find_ccob_recipe(parse(zstd_ccob(payload, plain))) is None
-    assert find_ccob_recipe(parse(plain)) is None
-
-
-def test_a_recipe_is_tried_on_all_bytes() -> None:
-    """The samples are equal here, the whole is not."""
-    plain = write_bundle([(entry_id("gfx1100"), os.urandom(300_000))])
-    compressor = zlib.compressobj(6)
-    payload = compressor.compress(plain[:200_000]) + compressor.flush(zlib.Z_FULL_FLUSH)
-    payload += compressor.compress(plain[200_000:]) + compressor.flush()
-    header = struct.pack("<4sHHQQQ", b"CCOB", 3, 0, 32 + len(payload), len(plain), ccob.plain_digest(plain))
-    assert find_ccob_recipe(parse(header + payload)) is None
 
 
 def test_a_bundle_too_large_for_its_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
