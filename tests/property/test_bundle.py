@@ -39,8 +39,7 @@ def read(data: bytes | bytearray) -> bytes:
     bundle = parse_bundle(memoryview(data), 0, limit=len(data), path=PATH)
     with bundle.open_decoded() as decoded:
         decoded.unaccounted()
-        found = b"".join(decoded.entry(entry) for entry in bundle.entries)
-    return found
+        return b"".join(decoded.entry(entry) for entry in bundle.entries)
 
 
 @given(entries, st.sampled_from(CcobMethod), st.integers(1, 3))
