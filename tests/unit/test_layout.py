@@ -3,6 +3,7 @@ from __future__ import annotations
 import posixpath
 
 import pytest
+
 from kpack_build.layout import (
     Home,
     archive_path,
@@ -48,7 +49,7 @@ def test_installed_path(member: str, installed: str | None) -> None:
     ],
 )
 def test_home_is_the_nearest_package_of_this_wheel(
-    binary: str, others: list[str], folder: str, is_package: bool
+    binary: str, others: list[str], folder: str, *, is_package: bool
 ) -> None:
     home = find_home(binary, {binary, *others})
     assert home == Home(folder=folder, is_package=is_package)
@@ -89,7 +90,7 @@ def test_a_home_that_is_no_package_has_no_import_name() -> None:
     ],
 )
 def test_group_names_hold_the_distribution_where_folders_are_shared(
-    configured: str | None, is_package: bool, expected: str
+    configured: str | None, expected: str, *, is_package: bool
 ) -> None:
     assert group_name("My_Package", configured, Home(folder="x", is_package=is_package)) == expected
 
