@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["pack"]
 
+_PACKED_BEFORE = "its package was packed before, and it was kept then or came later"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
@@ -100,6 +102,7 @@ def _check_scheme(config: Config) -> None:
 
 def _run(job: _Job) -> PackReport:
     """Pack, and start over without the binaries that turn out to be unsafe while decoding."""
+    _set_aside_packed_homes(job)
     while True:
         outcome = _outcome(job)
         _enforce(job, outcome)
@@ -115,7 +118,7 @@ def _run(job: _Job) -> PackReport:
 
 
 def _outcome(job: _Job) -> Outcome:
-    if not job.scan.fat or _is_packed(job):
+    if not job.scan.fat:
         return Outcome.NOTHING_TO_DO
     wanted = any(
         entry.target is not None and is_wanted(entry.target, job.wanted)
@@ -125,13 +128,13 @@ def _outcome(job: _Job) -> Outcome:
     return Outcome.DONE if wanted else Outcome.NOTHING_WANTED
 
 
-def _is_packed(job: _Job) -> bool:
-    """Tell whether a binary that is still fat was left so by an earlier run, whose index is there."""
+def _set_aside_packed_homes(job: _Job) -> None:
+    """Keep what is still fat where an earlier run put its index, so that a second run changes nothing."""
     members = {member.path for member in job.contents.members}
-    return any(
-        index_path(scanned.home, group_name(job.contents.name, job.config.group, scanned.home)) in members
-        for scanned in job.scan.fat
-    )
+    for scanned in list(job.scan.fat):
+        group = group_name(job.contents.name, job.config.group, scanned.home)
+        if index_path(scanned.home, group) in members:
+            job.scan.keep(scanned.path, (_PACKED_BEFORE,))
 
 
 def _enforce(job: _Job, outcome: Outcome) -> None:

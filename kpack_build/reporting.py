@@ -19,17 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "describe_untouched"]
 
-_LEFT = {
-    Outcome.NOTHING_WANTED: "it has no code object for the wanted targets",
-    Outcome.NOTHING_TO_DO: "its package was packed before, and it was kept then or came later",
-}
+_NOT_WANTED = "it has no code object for the wanted targets"
 
 
 def describe_untouched(
     contents: WheelContents, scan: Scan, written: Written, outcome: Outcome, scheme: str
 ) -> PackReport:
     """Report on a wheel that passed through as it was."""
-    left = [describe_binary(scanned, _LEFT[outcome]) for scanned in scan.fat]
+    left = [describe_binary(scanned, _NOT_WANTED) for scanned in scan.fat]
     return PackReport(
         source=contents.path,
         output=written.path,

@@ -168,6 +168,23 @@ def test_second_run_changes_nothing(tmp_path: Path) -> None:
     ]
 
 
+def test_second_run_packs_what_lies_elsewhere(tmp_path: Path) -> None:
+    """A tool put a library beside the package in between; what was kept stays as it is."""
+    files = {**INIT, "pkg/a.so": stray(), "pkg/b.so": FAT}
+    once = members(pack(write_wheel_file(tmp_path, files), tmp_path / "once", CONFIG).output)
+    later = {"pkg/later.so": FAT, "thing.libs/c.so": FAT}
+    for name in list(once):
+        if name.startswith("thing-1.0.dist-info/"):
+            del once[name]
+    report = pack(write_wheel_file(tmp_path, {**once, **later}), tmp_path / "twice", CONFIG)
+    assert {binary.path: (binary.action, bool(binary.reasons)) for binary in report.binaries} == {
+        "pkg/a.so": (BinaryAction.KEPT_FAT, True),
+        "pkg/b.so": (BinaryAction.ALREADY_CONVERTED, False),
+        "pkg/later.so": (BinaryAction.KEPT_FAT, True),
+        "thing.libs/c.so": (BinaryAction.CONVERTED, False),
+    }
+
+
 def test_nothing_wanted(tmp_path: Path) -> None:
     wheel = write_wheel_file(tmp_path, {**INIT, "pkg/lib.so": FAT})
     report = pack(wheel, tmp_path / "out", replace(CONFIG, targets=("gfx1201",)))
