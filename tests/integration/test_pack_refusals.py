@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import struct
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +23,7 @@ from kpack_build.restoration import restore
 from kpack_build.verification import verify
 from kpack_build.wheel.tree import TreeContents
 from kpack_build.wheel.zipwriter import ZipWriter
+from tests.corpus import corpus_wheel
 from tests.elfbuilder import ElfOptions, build_elf
 from tests.fixtures.bundles import HOST_ID, entry_id, fat_bundle, fat_entries
 from tests.fixtures.code_objects import write_code_object
@@ -243,6 +248,21 @@ def test_interrupt_while_writing_leaves_what_was_there(
     found = {path.name: path.read_bytes() for path in (tmp_path / "packed").iterdir()}
     assert found == ({source.name: b"an earlier result"} if form == "wheel" else {})
     assert members_of(source) == before
+
+
+@pytest.mark.corpus
+def test_interrupt_from_the_keyboard_leaves_nothing(tmp_path: Path) -> None:
+    """The signal comes while the workers compress, at the level at which that takes longest."""
+    source, output = corpus_wheel("jax-rocm7-plugin"), tmp_path / "packed"
+    command = ["-m", "kpack_build", "pack", "--level", "22", str(source), "-o", str(output)]
+    with subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(output.rglob("*.kpack*")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 128 + signal.SIGINT, errors
+    assert "Traceback" not in errors
+    assert list(output.iterdir()) == []
 
 
 @pytest.mark.parametrize("stage", ["to_hipk", "open_decoded"])
