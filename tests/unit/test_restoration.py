@@ -196,8 +196,9 @@ def test_kept_bundles_that_are_not_what_they_were(tmp_path: Path, content: bytes
     (tree / "pkg/.kpack/thing.ccob").unlink()
     if content is not None:
         (tree / "pkg/.kpack/thing.ccob").write_bytes(content)
-    with pytest.raises(KpackError):
+    with pytest.raises(KpackError) as caught:
         restore(tree, tmp_path / "restored")
+    assert content is None or (isinstance(caught.value, FormatError) and caught.value.path == tree / INDEX)
     assert not list((tmp_path / "restored").glob("*"))
 
 

@@ -90,6 +90,12 @@ def test_outside_of_site_packages(tmp_path: Path) -> None:
     assert [binary.path for binary in scan.fat] == ["thing-1.0.data/platlib/pkg/lib.so"]
 
 
+def test_all_reasons_are_given(tmp_path: Path) -> None:
+    spirv = with_entry("hip-spirv64-amd-amdhsa--amdgcnspirv", b"code")
+    [kept] = scanned(tmp_path, {"thing-1.0.data/scripts/run": spirv}).kept
+    assert len(kept.reasons) == 2
+
+
 def test_converted_before(tmp_path: Path) -> None:
     (tmp_path / "fat.so").write_bytes(FAT)
     converted = convert(tmp_path / "fat.so", tmp_path / "lib.so").path
