@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kpack_build.archive import PackedKernelArchive
     from kpack_build.extraction import ExtractedObject
     from kpack_build.scan import ScannedBinary
+    from kpack_build.targets import TargetId
 
 __all__ = ["HomeRows", "PackedArchive", "Packing", "archive_rows", "convert_binaries", "packed_archive"]
 
@@ -71,9 +72,15 @@ class HomeRows:
 
 @dataclass(slots=True, kw_only=True)
 class _Numbers:
-    """Numbers of a home's code objects by (archive, ordinal), and of its kept bundles by (path, bundle)."""
+    """Numbers of a home's code objects and of its kept bundles.
 
-    code_objects: dict[tuple[int, int], int] = field(default_factory=dict)
+    Attributes:
+        code_objects: By archive, ordinal there, and own target: equal bytes may be offered for two targets,
+            as `gfx90a` and `gfx90a:xnack+`, which code object version 3 does not tell apart.
+        kept: By the binary's path and the number of its bundle.
+    """
+
+    code_objects: dict[tuple[int, int, TargetId], int] = field(default_factory=dict)
     kept: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
@@ -128,8 +135,9 @@ def _number_code_objects(packing: Packing, home: Home, rows: HomeRows) -> _Numbe
     own = {number: position for position, number in enumerate(packing.of_home(home))}
     numbers = _Numbers()
     for key, stored in packing.stored.items():
+        target = packing.plan.placements[key][0].target
         for place in packing.plan.placements[key]:
-            stored_as = place.archive, stored.ordinals[place.archive]
+            stored_as = place.archive, stored.ordinals[place.archive], target
             if place.archive not in own or stored_as in numbers.code_objects:
                 continue
             where = packing.archives[place.archive].archive.location(place.wrapper.toc_key, str(place.target))
@@ -140,7 +148,7 @@ def _number_code_objects(packing: Packing, home: Home, rows: HomeRows) -> _Numbe
                     offset=where.offset,
                     stored_size=where.stored_size,
                     size=stored.size,
-                    target=str(packing.plan.placements[key][0].target),
+                    target=str(target),
                     sha256=stored.sha256,
                 )
             )
@@ -175,8 +183,10 @@ def _convert(
     objects: list[list[int | None]] = [[None] * len(bundle.entries) for bundle in scanned.binary.bundles]
     for bundle, entry, _ in scanned.code_objects():
         key = ObjectKey(scanned.path, bundle, entry)
-        for place in packing.plan.placements.get(key, ()):
-            number = own.code_objects[place.archive, packing.stored[key].ordinals[place.archive]]
+        places = packing.plan.placements.get(key, ())
+        for place in places:
+            stored_as = place.archive, packing.stored[key].ordinals[place.archive], places[0].target
+            number = own.code_objects[stored_as]
             answers[place.wrapper.index][str(place.target)] = number
             used.add(place.archive)
             if objects[bundle][entry] is None:

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kpack_build.archive import PackedKernelArchive
+from kpack_build.bundle import write_bundle
 from kpack_build.config import Config
 from kpack_build.hostbinary import open_host_binary
 from kpack_build.index import parse_index
 from kpack_build.pipeline import pack
+from kpack_build.progress import SilentProgress
+from kpack_build.restoration import restore
 from kpack_build.targets import GroupBy
-from tests.fixtures.bundles import fat_entries
+from kpack_build.verification import verify
+from tests.elfbuilder import ElfOptions, build_elf
+from tests.fixtures.bundles import entry_id, fat_entries
+from tests.fixtures.code_objects import CodeObjectOptions, write_code_object
 from tests.synthetic import code_of, fat_library
 from tests.unit.wheels import write_tree_of_wheel
 
@@ -98,6 +104,38 @@ def test_archives_count_the_binarys_wrappers_and_not_their_own(tmp_path: Path) -
             keys[archive.gfx_arch_family] = {key for key, _, _ in archive.entries()}
     assert keys["gfx110x"] == {"pkg/lib.so#0", "pkg/lib.so#1"}
     assert keys["gfx9_0"] == {"pkg/lib.so#1"}
+
+
+def test_equal_objects_of_several_targets_keep_their_targets(tmp_path: Path) -> None:
+    """Code object version 3 has one bit for a feature that is on and one that may be on or off."""
+    old = write_code_object("gfx90a", CodeObjectOptions(version=3))
+    new = write_code_object("gfx1250")
+    bundles = [
+        write_bundle([(entry_id(target), data) for target in targets])
+        for data, targets in (
+            (old, ["gfx90a"]),
+            (old, ["gfx90a:xnack+"]),
+            (new, ["gfx1250", "gfx1250-strict"]),
+        )
+    ]
+    library = build_elf(ElfOptions(bundles=tuple(bundles), wrappers=(0, 1, 2)))
+    tree, index = packed(tmp_path, {"pkg/__init__.py": b"", "pkg/lib.so": library})
+    own = {"gfx90a", "gfx90a:xnack+", "gfx1250", "gfx1250-strict"}
+    found = [
+        {key: index["code_objects"][number]["target"] for key, number in answers.items() if key in own}
+        for answers in index["binaries"][0]["wrappers"]
+    ]
+    assert found == [
+        {"gfx90a": "gfx90a", "gfx90a:xnack+": "gfx90a"},
+        {"gfx90a:xnack+": "gfx90a:xnack+"},
+        {"gfx1250": "gfx1250", "gfx1250-strict": "gfx1250-strict"},
+    ]
+    # What differs in the index lies in one place.
+    assert len({(row["archive"], row["offset"]) for row in index["code_objects"]}) == 2
+    assert len(index["code_objects"]) == 4
+    assert verify(tree, against=tmp_path / "tree", progress=SilentProgress()).faults == ()
+    restored = restore(tree, tmp_path / "restored").output
+    assert (restored / "pkg/lib.so").read_bytes() == library
 
 
 def test_search_paths_lead_to_what_the_binary_uses(tmp_path: Path) -> None:
