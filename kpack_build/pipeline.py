@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kpack_build.archive import PackedKernelArchive
 from kpack_build.assembly import PackedArchive, Packing, convert_binaries, packed_archive
-from kpack_build.assignment import ArchivePlan, is_wanted, plan_archives
+from kpack_build.assignment import ArchivePlan, ObjectKey, is_wanted, plan_archives
 from kpack_build.compression import create_compressor
 from kpack_build.embedding import embed
 from kpack_build.errors import ConfigError, ConversionError, MissingDeviceCodeError
@@ -153,7 +153,12 @@ def _enforce(job: _Job, outcome: Outcome) -> None:
 def _pack_once(job: _Job) -> PackReport:
     binaries = list(job.scan.fat)
     plan = plan_archives(binaries, group_by=job.config.group_by, wanted=job.wanted)
-    total = sum(entry.size for scanned in binaries for _, _, entry in scanned.code_objects())
+    total = sum(
+        entry.size
+        for scanned in binaries
+        for bundle, number, entry in scanned.code_objects()
+        if ObjectKey(scanned.path, bundle, number) in plan.placements
+    )
     with ExitStack() as stack:
         work = Path(
             stack.enter_context(

@@ -17,6 +17,7 @@ from kpack_build.config import Config, Loader
 from kpack_build.errors import ConfigError, ConversionError, MissingDeviceCodeError, WheelError
 from kpack_build.hostbinary import BinaryState, open_host_binary
 from kpack_build.pipeline import pack
+from kpack_build.progress import SilentProgress
 from kpack_build.report import BinaryAction, Outcome
 from kpack_build.targets import GroupBy
 from tests.elfbuilder import ElfOptions, build_elf
@@ -204,6 +205,28 @@ def test_host_binary_of_a_filtered_wheel_is_converted_all_the_same(tmp_path: Pat
     with binary:
         assert binary.state is BinaryState.CONVERTED
     assert [found.targets for found in report.archives] == [("gfx1100",)]
+
+
+class Noted(SilentProgress):
+    """Keeps what it is told: of each work the total, then the amounts."""
+
+    def __init__(self) -> None:
+        self.works: list[list[int]] = []
+
+    def start(self, label: str, total: int) -> None:
+        assert label
+        self.works.append([total])
+
+    def advance(self, amount: int) -> None:
+        self.works[-1].append(amount)
+
+
+@pytest.mark.parametrize("targets", [None, ("gfx1100",)])
+def test_progress_comes_to_its_end(tmp_path: Path, targets: tuple[str, ...] | None) -> None:
+    wheel, progress = write_wheel_file(tmp_path, {**INIT, "pkg/lib.so": FAT}), Noted()
+    pack(wheel, tmp_path / "out", replace(CONFIG, targets=targets), progress=progress)
+    [(total, *amounts)] = progress.works
+    assert total == sum(amounts) > 0
 
 
 @pytest.mark.parametrize(
