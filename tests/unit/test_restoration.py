@@ -185,6 +185,19 @@ def test_wheel_that_was_changed(tmp_path: Path, damage: Callable[[Path], object]
     assert not list((tmp_path / "restored").glob("*"))
 
 
+def test_wheel_that_was_packed_in_two_runs(tmp_path: Path) -> None:
+    """Something was put into it in between, so there is no one original."""
+    tree = packed_tree(tmp_path, {"pkg/__init__.py": b"", "pkg/lib.so": fat_library(["gfx1100"])})
+    before = files_of(tree)
+    added = {name: data for name, data in before.items() if not name.startswith("thing-1.0.dist-info/")}
+    (tmp_path / "second").mkdir()
+    twice = packed_tree(tmp_path / "second", {**added, "thing.libs/x.so": fat_library(["gfx1030"], seed=3)})
+    with pytest.raises(WheelError) as caught:
+        restore(twice, tmp_path / "restored")
+    assert caught.value.path == twice
+    assert not list((tmp_path / "restored").glob("*"))
+
+
 def kept(folder: Path) -> Path:
     files = {"pkg/__init__.py": b"", "pkg/lib.so": fat_library(["gfx1100"], encoded=True)}
     return packed_tree(folder, files, replace(CONFIG, keep_ccob=True))
