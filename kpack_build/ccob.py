@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CCOB_MAGIC",
+    "MEMORY_LIMIT",
     "CcobHeader",
     "CcobMethod",
     "CcobPayload",
@@ -43,7 +44,7 @@ _PREFIX = struct.Struct("<4sHH")
 _FIELDS = {1: struct.Struct("<IQ"), 2: struct.Struct("<IIQ"), 3: struct.Struct("<QQQ")}
 
 #: Decoded bundles above this many bytes are kept in an unlinked file, not in memory.
-_MEMORY_LIMIT = 256 << 20
+MEMORY_LIMIT = 256 << 20
 _CHUNK = 1 << 20
 #: Window that any zstd decoder accepts; larger ones only as far as the decoded size asks for them.
 _USUAL_WINDOW = 1 << 27
@@ -201,7 +202,7 @@ class CcobPayload:
         if found != len(self._data):
             raise self._error("the compressed data ends too early", expected=len(self._data), found=found)
         decoded = (
-            self._decode_to_memory() if self.header.decoded_size <= _MEMORY_LIMIT else self._decode_to_file()
+            self._decode_to_memory() if self.header.decoded_size <= MEMORY_LIMIT else self._decode_to_file()
         )
         if len(decoded) != self.header.decoded_size:
             raise self._error("wrong decoded size", expected=self.header.decoded_size, found=len(decoded))

@@ -1,9 +1,9 @@
 """Move code objects from binaries into archives: decoded, hashed, compressed, and written in a fixed order.
 
 A code object is a view of the mapped file (or of its decoded bundle) until it is compressed, and is let go
-then. The main thread decodes the next bundle while workers compress the last ones; the number of open
-bundles and of compressed objects that wait for their turn is bounded by the number of workers, so memory
-does not grow with the wheel.
+then. Workers decode the next bundles while others compress code objects of the last ones. How many bytes of
+both are held at a time is bounded by the number of workers and the largest of them, so memory does not grow
+with the wheel.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kpack_build.assignment import ObjectKey, Placement, Plan
+from kpack_build.ccob import MEMORY_LIMIT
 from kpack_build.codeobject import parse_code_object
 from kpack_build.errors import FormatError
 
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kpack_build.archive import PackedKernelArchive, PreparedKernel
-    from kpack_build.bundle import BundleEntry, DecodedBundle
+    from kpack_build.bundle import Bundle, BundleEntry, DecodedBundle
     from kpack_build.progress import Progress
     from kpack_build.scan import ScannedBinary
 
 __all__ = ["ExtractedObject", "UnsafeBinaries", "extract"]
 
 _WAITING_PER_WORKER = 2
+_SPARE = 24 << 20
+"""How many bytes may be held beyond the largest bundle or code object for each worker: small ones need not
+wait for each other."""
 
 
 class UnsafeBinaries(Exception):  # noqa: N818 - the pipeline starts over without them: no error by itself
@@ -63,6 +67,20 @@ class _OpenBundle:
     left: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What a bundle takes of memory, in bytes: while it is open, and more for its largest code object."""
+
+    open: int
+    largest: int
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> _Need:
+        is_held = bundle.ccob is not None and bundle.decoded_size <= MEMORY_LIMIT
+        largest = max((entry.size for entry in bundle.entries), default=0)
+        return cls(bundle.decoded_size if is_held else 0, largest)
+
+
 def extract(
     binaries: Sequence[ScannedBinary],
     plan: Plan,
@@ -93,6 +111,16 @@ def extract(
     return run.stored
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A code object that a worker prepares, and its size in bytes."""
+
+    opened: _OpenBundle
+    key: ObjectKey
+    size: int
+    prepared: Future[PreparedKernel]
+
+
 class _Extraction:
     def __init__(
         self, plan: Plan, archives: Sequence[PackedKernelArchive], workers: int, progress: Progress
@@ -103,23 +131,28 @@ class _Extraction:
         self._progress = progress
         self._open: set[_OpenBundle] = set()
         self._alive = 0
-        self._jobs: deque[tuple[_OpenBundle, ObjectKey, Future[PreparedKernel]]] = deque()
+        self._held = 0
+        self._limit = 0
+        self._decoding: deque[tuple[ScannedBinary, int, Future[_OpenBundle | str]]] = deque()
+        self._jobs: deque[_Job] = deque()
         self.stored: dict[ObjectKey, ExtractedObject] = {}
         self.reasons: dict[str, tuple[str, ...]] = {}
 
     def extract(self, binaries: Sequence[ScannedBinary]) -> None:
-        decoding: deque[tuple[str, Future[_OpenBundle | str]]] = deque()
+        bundles = [(scanned, number) for scanned in binaries for number in range(len(scanned.binary.bundles))]
+        needs = [_Need.of(scanned.binary.bundles[number]) for scanned, number in bundles]
+        most = max((max(need.open, need.largest) for need in needs), default=0)
+        self._limit = self._workers * most + _SPARE
         with ThreadPoolExecutor(self._workers, thread_name_prefix="kpack-build") as pool:
             try:
-                for scanned in binaries:
-                    for number in range(len(scanned.binary.bundles)):
-                        self._make_room()
-                        job = pool.submit(self._open_bundle, scanned, number)
-                        decoding.append((scanned.path, job))
-                        if len(decoding) == self._workers:
-                            self._submit(pool, *decoding.popleft())
-                while decoding:
-                    self._submit(pool, *decoding.popleft())
+                for (scanned, number), need in zip(bundles, needs, strict=True):
+                    self._make_room(pool, need)
+                    job = pool.submit(self._open_bundle, scanned, number)
+                    self._decoding.append((scanned, number, job))
+                    if len(self._decoding) == self._workers:
+                        self._submit(pool)
+                while self._decoding:
+                    self._submit(pool)
                 while self._jobs:
                     self._collect()
             finally:
@@ -127,11 +160,17 @@ class _Extraction:
                 for opened in self._open:
                     opened.close.close()
 
-    def _make_room(self) -> None:
+    def _make_room(self, pool: ThreadPoolExecutor, need: _Need) -> None:
         """Collect until one more bundle may be decoded."""
-        while self._alive >= self._workers:
-            self._collect()
+        while self._alive and (
+            self._alive >= self._workers or self._held + need.open + need.largest > self._limit
+        ):
+            if self._jobs:
+                self._collect()
+            else:
+                self._submit(pool)
         self._alive += 1
+        self._held += need.open
 
     def _open_bundle(self, scanned: ScannedBinary, number: int) -> _OpenBundle | str:
         """Decode a bundle and check that every byte of it is accounted for; return the reason if not."""
@@ -148,31 +187,41 @@ class _Extraction:
             self._open.add(opened)
             return opened
 
-    def _submit(self, pool: ThreadPoolExecutor, path: str, decoding: Future[_OpenBundle | str]) -> None:
-        """Hand the code objects of a bundle to the workers as soon as it is decoded."""
+    def _submit(self, pool: ThreadPoolExecutor) -> None:
+        """Hand the code objects of the next decoded bundle to the workers."""
+        scanned, number, decoding = self._decoding.popleft()
         opened = decoding.result()
         if isinstance(opened, str):
             # Reasons are noted by this thread alone, so that they have one order.
-            self._refuse(path, opened)
-            self._alive -= 1
+            self._refuse(scanned.path, opened)
+            self._let_go(scanned.binary.bundles[number])
             return
         wanted = [
             (key, entry)
-            for number, entry in enumerate(opened.scanned.binary.bundles[opened.number].entries)
-            if (key := ObjectKey(opened.scanned.path, opened.number, number)) in self._plan.placements
+            for position, entry in enumerate(scanned.binary.bundles[number].entries)
+            if (key := ObjectKey(scanned.path, number, position)) in self._plan.placements
         ]
         opened.left = len(wanted)
         for key, entry in wanted:
-            while len(self._jobs) >= self._workers * _WAITING_PER_WORKER:
+            while self._jobs and (
+                len(self._jobs) >= self._workers * _WAITING_PER_WORKER
+                or self._held + entry.size > self._limit
+            ):
                 self._collect()
-            self._jobs.append((opened, key, pool.submit(self._prepare, opened, entry, key)))
+            self._held += entry.size
+            prepared = pool.submit(self._prepare, opened, entry, key)
+            self._jobs.append(_Job(opened, key, entry.size, prepared))
         if not wanted:
             self._close(opened)
 
     def _close(self, opened: _OpenBundle) -> None:
         opened.close.close()
         self._open.discard(opened)
+        self._let_go(opened.scanned.binary.bundles[opened.number])
+
+    def _let_go(self, bundle: Bundle) -> None:
         self._alive -= 1
+        self._held -= _Need.of(bundle).open
 
     def _refuse(self, path: str, reason: str) -> None:
         self.reasons[path] = (*self.reasons.get(path, ()), reason)
@@ -192,14 +241,16 @@ class _Extraction:
 
     def _collect(self) -> None:
         """Take the oldest code object from the workers into its archives."""
-        opened, key, job = self._jobs.popleft()
+        job = self._jobs.popleft()
+        opened = job.opened
         try:
-            prepared = job.result()
+            prepared = job.prepared.result()
         except FormatError as error:
             self._refuse(opened.scanned.path, error.clause)
         else:
-            self._store(key, prepared)
+            self._store(job.key, prepared)
             self._progress.advance(prepared.original_size)
+        self._held -= job.size
         opened.left -= 1
         if not opened.left:
             self._close(opened)

@@ -110,7 +110,7 @@ def test_other_ways_to_write_a_zstd_frame(*, checksum: bool, content_size: bool)
 
 @pytest.mark.parametrize("memory_limit", [100, 1 << 20])
 def test_damage_behind_the_entry_table_is_found(memory_limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ccob, "_MEMORY_LIMIT", memory_limit)
+    monkeypatch.setattr(ccob, "MEMORY_LIMIT", memory_limit)
     plain = write_bundle([(entry_id("gfx1100"), os.urandom(300_000))])
     stored = bytearray(zstd_ccob(zstandard.ZstdCompressor(write_checksum=True).compress(plain), plain))
     stored[-1000] ^= 1
@@ -120,7 +120,7 @@ def test_damage_behind_the_entry_table_is_found(memory_limit: int, monkeypatch: 
 
 
 def test_a_file_that_takes_more_than_was_claimed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ccob, "_MEMORY_LIMIT", 100)
+    monkeypatch.setattr(ccob, "MEMORY_LIMIT", 100)
     monkeypatch.setattr(ccob, "_CHUNK", 1000)
     payload = zlib.compress(PLAIN + bytes(1 << 20))
     header = struct.pack("<4sHHQQQ", b"CCOB", 3, 0, 32 + len(payload), len(PLAIN), ccob.plain_digest(PLAIN))
@@ -175,7 +175,7 @@ def test_large_bundles_are_decoded_into_an_unlinked_file(name: str, monkeypatch:
         opened.append(prefix)
         return temporary_file(prefix=prefix)
 
-    monkeypatch.setattr(ccob, "_MEMORY_LIMIT", 100)
+    monkeypatch.setattr(ccob, "MEMORY_LIMIT", 100)
     monkeypatch.setattr(tempfile, "TemporaryFile", note)
     bundle = parse(ENCODED[name])
     with bundle.open_decoded() as decoded:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from kpack_build.archive import PreparedKernel
     from kpack_build.bundle import DecodedBundle
     from kpack_build.extraction import ExtractedObject
 
@@ -234,3 +235,44 @@ def test_bundles_are_closed_after_an_error(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(OSError, match=r"[0-9]"):
         run(tmp_path, {"pkg/lib.so": fat_library(*UNITS, encoded=True)}, progress=Failing())
     assert len(closed) == len(UNITS)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("encoded", [False, True], ids=["plain", "compressed"])
+def test_bytes_that_are_held_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, workers: int, encoded: bool
+) -> None:
+    held, most, lock = [0], [0], threading.Lock()
+    original, prepare = Bundle.open_decoded, PackedKernelArchive.prepare_kernel
+    sizes: set[int] = set()
+
+    def hold(amount: int) -> None:
+        with lock:
+            held[0] += amount
+            most[0] = max(most[0], held[0])
+
+    @contextmanager
+    def opened(bundle: Bundle) -> Iterator[DecodedBundle]:
+        size = bundle.decoded_size if bundle.ccob is not None else 0
+        sizes.update([size, *(entry.size for entry in bundle.entries)])
+        hold(size)
+        with original(bundle) as decoded:
+            yield decoded
+        hold(-size)
+
+    def prepared(archive: PackedKernelArchive, path: str, arch: str, data: memoryview) -> PreparedKernel:
+        hold(len(data))
+        return prepare(archive, path, arch, data)
+
+    class Collected(Counting):
+        def advance(self, amount: int) -> None:
+            hold(-amount)
+
+    monkeypatch.setattr("kpack_build.extraction._SPARE", 0)
+    monkeypatch.setattr(Bundle, "open_decoded", opened)
+    monkeypatch.setattr(PackedKernelArchive, "prepare_kernel", prepared)
+    data = fat_library(*[["gfx1100", "gfx1101"], ["gfx90a"]] * 6, encoded=encoded)
+    run(tmp_path, {"pkg/lib.so": data}, workers=workers, progress=Collected())
+    assert held == [0]
+    # One code object is prepared for each open bundle at least, or nothing would be done.
+    assert most[0] <= workers * max(sizes) + (max(sizes) if workers == 1 else 0)
