@@ -189,9 +189,24 @@ def test_unsafe_binaries_are_all_named(tmp_path: Path, bundle: bytes, workers: i
     assert str(tmp_path) not in repr(caught.value.reasons)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "spare", "bound"),
+    [
+        (1, 1 << 20, 1),
+        (2, 1 << 20, 2),
+        # With nothing to spare, a fourth bundle and its code object would be too much.
+        (4, 0, 3),
+    ],
+)
+@pytest.mark.parametrize("targets", [["gfx1100"], ["gfx1100", "gfx1101", "gfx1102", "gfx90a"]], ids=len)
 def test_number_of_open_bundles_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    workers: int,
+    spare: int,
+    bound: int,
+    targets: list[str],
 ) -> None:
     opened, most = [0], [0]
     lock, original = threading.Lock(), Bundle.open_decoded
@@ -208,11 +223,13 @@ def test_number_of_open_bundles_is_bounded(
                 with lock:
                     opened[0] -= 1
 
-    data = fat_library(*[["gfx1100", "gfx1101", "gfx1102", "gfx90a"]] * 12, encoded=True)
+    data = fat_library(*[targets] * 12, encoded=True)
     monkeypatch.setattr(Bundle, "open_decoded", counted)
-    run(tmp_path, {"pkg/lib.so": data}, workers=workers)
+    monkeypatch.setattr("kpack_build.extraction._SPARE", spare)
+    stored, _ = run(tmp_path, {"pkg/lib.so": data}, workers=workers)
+    assert len(stored) == 12 * len(targets)
     assert opened == [0]
-    assert 1 <= most[0] <= workers
+    assert 1 <= most[0] <= bound
 
 
 def test_bundles_are_closed_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
