@@ -7,7 +7,6 @@ with compression added.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from typing import TYPE_CHECKING
 
@@ -83,20 +82,17 @@ def restore(
         raise RestorationError(host, [f"its restore record is damaged: {error!r}"]) from error
 
 
-def _encode(plain: bytes, ccob: CcobRecord, room: int) -> bytes | None:
-    """Compress a bundle as it was, or else at the first level that makes it fit.
+def _encode(plain: memoryview, ccob: CcobRecord, room: int) -> bytes | None:
+    """Compress a bundle as it was, or else at a level that makes it fit.
 
     Compilers use level 3 unless they are told otherwise. A higher level makes the result smaller, so once it
-    is as small as the original, a higher one cannot have been used.
+    is as small as the original, it is the original, or no higher one is. Only one result is in memory at a
+    time.
     """
     method = CcobMethod(ccob["method"])
-    fitting = None
-    for level in _LEVELS[method]:
-        encoded = write_ccob(plain, version=ccob["version"], method=method, level=level)
-        if hashlib.sha256(encoded).hexdigest() == ccob["sha256"]:
-            return encoded
-        if fitting is None and len(encoded) <= room:
-            fitting = encoded
-        if fitting is not None and len(encoded) <= ccob["size"]:
-            break
-    return fitting
+    for size in (min(ccob["size"], room), room):
+        for level in _LEVELS[method]:
+            encoded = write_ccob(plain, version=ccob["version"], method=method, level=level)
+            if len(encoded) <= size:
+                return encoded
+    return None

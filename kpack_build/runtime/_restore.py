@@ -12,6 +12,7 @@ written beside their destination and renamed. What the record holds is described
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import stat
 import struct
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
-    Fetch = Callable[[int], bytes | bytearray | memoryview]
+    Buffer = bytes | bytearray | memoryview
+    Fetch = Callable[[int], Buffer]
 
 __all__ = [
     "BUNDLE_MAGIC",
@@ -49,6 +51,8 @@ ENTRY_ALIGNMENT = 4096
 _CHUNK = 1 << 20
 _CCOB_HEADERS = {1: "<IQ", 2: "<IIQ", 3: "<QQQ"}
 _CCOB_ZLIB = 0
+#: Uncompressed bundles above this many bytes are put together in an unlinked file, not in memory.
+_MEMORY_LIMIT = 256 << 20
 
 
 class RestoreError(Exception):
@@ -130,25 +134,32 @@ def pack_bundle_header(entries: list[EntryRecord]) -> bytes:
     return b"".join(parts)
 
 
-def join_bundle(entries: list[EntryRecord], fetch: Fetch, size: int = 0) -> bytes:
-    """Return a whole uncompressed bundle.
+def join_bundle(entries: list[EntryRecord], fetch: Fetch, size: int = 0) -> memoryview:
+    """Return a whole uncompressed bundle: in memory, or as a map of an unlinked file where it is large.
 
     Args:
         entries: What it has, with places.
         fetch: Returns a code object by its number.
         size: The least size of the bundle in bytes; zeros are added up to it.
     """
+    bundle = _zeros(max(size, _extent(entries)))
     header = pack_bundle_header(entries)
-    ends = [entry["offset"] + entry["size"] for entry in entries]
-    bundle = bytearray(max([len(header), size, *ends]))
     bundle[: len(header)] = header
     for entry in entries:
         if entry["size"]:
             bundle[entry["offset"] : entry["offset"] + entry["size"]] = _fetched(entry, fetch)
-    return bytes(bundle)
+    return bundle.toreadonly()
 
 
-def pack_ccob(plain: bytes, version: int, method: int, payload: bytes) -> bytes:
+def _zeros(size: int) -> memoryview:
+    if size <= _MEMORY_LIMIT:
+        return memoryview(bytearray(size))
+    with tempfile.TemporaryFile() as file:
+        file.truncate(size)
+        return memoryview(mmap.mmap(file.fileno(), size))
+
+
+def pack_ccob(plain: Buffer, version: int, method: int, payload: bytes) -> bytes:
     """Return a compressed bundle: its header, whose hash is the first half of an MD5, and the payload."""
     layout = _CCOB_HEADERS[version]
     digest = struct.unpack("<Q", hashlib.md5(plain).digest()[:8])[0]  # noqa: S324 - the format asks for it
@@ -157,7 +168,7 @@ def pack_ccob(plain: bytes, version: int, method: int, payload: bytes) -> bytes:
     return struct.pack("<4sHH", b"CCOB", version, method) + struct.pack(layout, *fields) + payload
 
 
-def _fetched(entry: EntryRecord, fetch: Fetch) -> bytes | bytearray | memoryview:
+def _fetched(entry: EntryRecord, fetch: Fetch) -> Buffer:
     if entry["object"] is None:
         raise RestoreError(f"the code object of {entry['id']} was not kept")
     data = fetch(entry["object"])
@@ -167,7 +178,7 @@ def _fetched(entry: EntryRecord, fetch: Fetch) -> bytes | bytearray | memoryview
 
 
 if TYPE_CHECKING:
-    Encode = Callable[[bytes, CcobRecord, int], "bytes | None"]
+    Encode = Callable[[memoryview, CcobRecord, int], "bytes | None"]
 
 
 class FatWriter:
@@ -269,9 +280,7 @@ class FatWriter:
                 output.seek(bundle["offset"] + entry["offset"])
                 output.write(_fetched(entry, self._fetch))
 
-    def _encoded(
-        self, bundle: BundleRecord, ccob: CcobRecord, entries: list[EntryRecord]
-    ) -> bytes | bytearray | memoryview | None:
+    def _encoded(self, bundle: BundleRecord, ccob: CcobRecord, entries: list[EntryRecord]) -> Buffer | None:
         """Return a bundle in compressed form: as it was kept, or compressed again."""
         if self._keep is None and ccob["kept"] is not None:
             return self._fetch(ccob["kept"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import mmap
 import struct
 import subprocess
 import sys
@@ -65,7 +66,7 @@ def compressed(room: int = END - START, *, kept: int | None = None) -> tuple[Bun
     ), stored
 
 
-def original(stored: bytes) -> bytes:
+def original(stored: bytes | memoryview) -> bytes:
     fat = bytearray(b"head" * 1024 + bytes(END - START) + b"tail" * 100)
     fat[START : START + len(stored)] = stored
     return bytes(fat)
@@ -179,7 +180,7 @@ def test_kept_bytes_come_back(host: Path, tmp_path: Path) -> None:
 def test_other_compression_is_not_the_original(host: Path, tmp_path: Path) -> None:
     found, stored = compressed()
 
-    def encode(plain: bytes, ccob: object, room: int) -> bytes:
+    def encode(plain: memoryview, ccob: object, room: int) -> bytes:
         assert room == END - START
         assert ccob == found["ccob"]
         return pack_ccob(plain, 3, 0, zlib.compress(plain, 1))
@@ -190,6 +191,17 @@ def test_other_compression_is_not_the_original(host: Path, tmp_path: Path) -> No
     (total,) = struct.unpack_from("<Q", data, START + 8)
     plain = zlib.decompress(data[START + 32 : START + total])
     assert plain == join_bundle(entries(), OBJECTS.__getitem__)
+
+
+def test_large_bundles_are_put_together_in_an_unlinked_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = join_bundle(entries(), OBJECTS.__getitem__, 1 << 16)
+    assert isinstance(expected.obj, bytearray)
+    monkeypatch.setattr(_restore, "_MEMORY_LIMIT", len(expected) - 1)
+    found = join_bundle(entries(), OBJECTS.__getitem__, 1 << 16)
+    assert isinstance(found.obj, mmap.mmap)
+    assert found == expected
+    assert len(found) == 1 << 16
+    assert found.readonly
 
 
 def test_choice_of_a_compressed_bundle_is_plain_where_it_fits(host: Path, tmp_path: Path) -> None:
