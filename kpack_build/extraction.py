@@ -246,7 +246,9 @@ class _Extraction:
         try:
             prepared = job.prepared.result()
         except FormatError as error:
-            self._refuse(opened.scanned.path, error.clause)
+            target = self._plan.placements[job.key][0].target
+            where = f"code object for {target} in bundle {opened.number}"
+            self._refuse(opened.scanned.path, f"{where}: {error.clause}")
         else:
             self._store(job.key, prepared)
             self._progress.advance(prepared.original_size)

@@ -163,10 +163,10 @@ def _agents(wrappers: tuple[Wrapper, ...]) -> Iterator[TargetId]:
 def _answers(name: str, site: Path, targets: Sequence[tuple[str, ...]]) -> Answers:
     """Ask ROCm's reader for each list of targets of every wrapper of an installed wheel."""
     libraries = [site / path for path in dict.fromkeys(w.path for w in original_wrappers(name))]
-    if REACHED[name] is Reach.FILE:
+    # Jax's modules need symbols of Python 3.11; their files can be read by any.
+    too_old = name.startswith("jax") and sys.version_info < (3, 11)
+    if REACHED[name] is Reach.FILE or too_old:
         return answers_from_files(site, libraries, targets)
-    if name.startswith("jax") and sys.version_info < (3, 11):
-        pytest.skip("jax's modules need symbols of Python 3.11")
     others = stand_ins(libraries) if REACHED[name] is Reach.STAND_INS else []
     result = run_hip(runtime=HipRuntime.KPACK, libraries=libraries, preload=others, targets=targets)
     assert result.returncode == 0, result.stderr
