@@ -38,7 +38,7 @@ __all__ = [
 ROOT = Path(__file__).resolve().parent.parent
 
 _SOURCES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in", "setup.py")
-_SOURCE_FOLDERS = ("kpack_build", "hooks")
+_SOURCE_FOLDERS = ("kpack_build", "hooks", "docs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

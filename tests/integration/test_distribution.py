@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DIST_INFO = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
 SDIST_EXTRAS = {
+    "CHANGELOG.md",
     "LICENSE",
     "MANIFEST.in",
     "PKG-INFO",
@@ -97,11 +98,11 @@ def test_the_wheel_holds_exactly_the_package(built: Built) -> None:
     } <= expected
 
 
-def test_the_sdist_holds_exactly_what_the_wheel_is_built_from(built: Built) -> None:
+def test_the_sdist_holds_exactly_the_package_and_its_documents(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {member.name.partition("/")[2] for member in archive if member.isfile()}
-    optional = {name for name in ("CHANGELOG.md", "setup.py") if (built.source / name).exists()}
-    assert sorted(names) == sorted(built.files("kpack_build", "hooks") | SDIST_EXTRAS | optional)
+    assert sorted(names) == sorted(built.files("kpack_build", "hooks", "docs") | SDIST_EXTRAS)
+    assert {"docs/format.md", "docs/safety.md", "docs/setuptools.md"} <= names
 
 
 def test_the_wheel_is_pure_and_needs_no_build_tool(built: Built) -> None:
