@@ -8,6 +8,7 @@ by `kpack_build.bundle`; whether the file can be converted is asked in `kpack_bu
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from enum import Enum
@@ -49,6 +50,9 @@ WRAPPER = struct.Struct("<4sIQQ")
 WRAPPER_SIZE = WRAPPER.size
 _VERSION = 1
 _POINTER_FIELD = 8
+_RECORD_START = re.compile(
+    rb"(?:%b|%b)%b" % (HIPF_MAGIC, HIPK_MAGIC, re.escape(_VERSION.to_bytes(4, "little")))
+)
 _STEP = 8
 _SMALL_MAP = 0x80
 """MessagePack: the high half of the first byte of a map with up to 15 keys."""
@@ -153,7 +157,7 @@ def _scan(image: ElfImage) -> Iterator[RawWrapper]:
         if not load.flags & SegmentFlag.WRITE:
             continue
         content = image.view(load.offset, load.filesz, "a load segment")
-        places = sorted(_aligned(bytes(content), load.vaddr))
+        places = list(_aligned(content, load.vaddr))
         if not places:
             continue
         pointers = find_pointers(image, places[0], places[-1] + WRAPPER_SIZE)
@@ -165,14 +169,10 @@ def _scan(image: ElfImage) -> Iterator[RawWrapper]:
                     yield wrapper
 
 
-def _aligned(content: bytes, address: int) -> Iterator[int]:
-    for magic in (HIPF_MAGIC, HIPK_MAGIC):
-        record = magic + _VERSION.to_bytes(4, "little")
-        position = content.find(record)
-        while position >= 0:
-            if (address + position) % _STEP == 0:
-                yield address + position
-            position = content.find(record, position + 1)
+def _aligned(content: memoryview, address: int) -> Iterator[int]:
+    for found in _RECORD_START.finditer(content):
+        if (address + found.start()) % _STEP == 0:
+            yield address + found.start()
 
 
 def _is_plausible(image: ElfImage, wrapper: RawWrapper) -> bool:
