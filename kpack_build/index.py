@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 INDEX_FORMAT: Final = 1
+_PLAIN: Final = json.JSONEncoder(ensure_ascii=False)
 _SHAPE: Shape = {
     "group": str,
     "distribution": str,
@@ -121,8 +122,27 @@ class Index(TypedDict):
 
 
 def write_index(index: Index) -> bytes:
-    """Serialise an index: readable, and the same bytes for the same content."""
-    return (json.dumps(index, indent=1, ensure_ascii=False) + "\n").encode()
+    """Serialise an index: readable, with a row on each line, and the same bytes for the same content."""
+    return (_encode(index, "\n") + "\n").encode()
+
+
+def _encode(value: object, newline: str) -> str:
+    """Return a value as JSON: what holds nothing but plain values on one line, all else item by item.
+
+    Rows are encoded by json's own encoder in C, which is many times faster than its indenting one.
+    """
+    inner = newline + " "
+    if isinstance(value, dict) and any(map(_is_nested, value.values())):
+        items = [f"{_PLAIN.encode(key)}: {_encode(item, inner)}" for key, item in value.items()]
+        return f"{{{inner}{f',{inner}'.join(items)}{newline}}}"
+    if isinstance(value, list) and any(map(_is_nested, value)):
+        items = [_encode(item, inner) for item in value]
+        return f"[{inner}{f',{inner}'.join(items)}{newline}]"
+    return _PLAIN.encode(value)
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, (dict, list)) and bool(value)
 
 
 def parse_index(data: bytes, path: PathLike) -> Index:

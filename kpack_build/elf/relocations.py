@@ -226,6 +226,15 @@ class _Symbols:
         self._image = image
         self._table = image.dynamic_value(DynamicTag.SYMTAB)
         self._values: dict[int, int] = {}
+        self._start, self._count = self._place()
+
+    def _place(self) -> tuple[int, int]:
+        """Return the table's file offset, and how many symbols have room between it and its segment's end."""
+        offset = None if self._table is None else self._image.offset_of(self._table, SYM.size)
+        if offset is None:
+            return 0, 0
+        end = next(load.end for load in self._image.loads if load.offset <= offset < load.end)
+        return offset, (min(end, self._image.size) - offset) // SYM.size
 
     def value(self, index: int) -> int:
         """Return the value of a symbol; 0 for an undefined one."""
@@ -235,12 +244,9 @@ class _Symbols:
         return known
 
     def _read(self, index: int) -> int:
-        offset = None
-        if self._table is not None:
-            offset = self._image.offset_of(self._table + index * SYM.size, SYM.size)
-        if offset is None:
+        if index >= self._count:
             raise FormatError(
                 self._image.path, "a relocation names a symbol that is not in the file", found=index
             )
-        value: int = SYM.unpack_from(self._image.data, offset)[4]
+        value: int = SYM.unpack_from(self._image.data, self._start + index * SYM.size)[4]
         return value

@@ -87,3 +87,10 @@ def test_parts_that_do_not_fit(damage: Callable[[Any], object]) -> None:
     damage(index)
     with pytest.raises(FormatError):
         parse_index(json.dumps(index).encode(), "x.json")
+
+
+def test_index_has_a_row_on_each_line() -> None:
+    lines = write_index(INDEX).decode().splitlines()
+    assert json.loads("\n".join(lines)) == INDEX
+    for row in INDEX["code_objects"]:
+        assert any(json.loads(line.strip().rstrip(",")) == row for line in lines if '"stored_size"' in line)
