@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+pytest_plugins = ["tests.runtime.plugin"]
+
 # How long an example takes says more about what else the machine does than about us.
 settings.register_profile("kpack-build", deadline=None)
 settings.load_profile("kpack-build")

@@ -9,7 +9,9 @@ from tests.hip.results import (
     KernelOutcome,
     LoadedCode,
     LoadOutcome,
+    Refusal,
     Registration,
+    VariableOutcome,
 )
 from tests.hip.runner import run_hip, run_hip_command
 from tests.hip.runtimes import HipRuntime, hip_environment
@@ -22,7 +24,9 @@ __all__ = [
     "KernelOutcome",
     "LoadOutcome",
     "LoadedCode",
+    "Refusal",
     "Registration",
+    "VariableOutcome",
     "hip_environment",
     "run_aarch64",
     "run_hip",

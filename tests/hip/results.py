@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = [
     "CodeObjectAnswer",
@@ -19,8 +20,15 @@ __all__ = [
     "LoadOutcome",
     "LoadedCode",
     "Records",
+    "Refusal",
     "Registration",
+    "VariableOutcome",
 ]
+
+
+#: How the kernels are called that HIP itself brings, for fills and copies.
+HIPS_OWN = "__amd_rocclr_"
+WRAPPER_SIZE = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +37,7 @@ class Registration:
 
     Attributes:
         path: The file that holds the wrapper.
+        place: The wrapper's place among those of its file, by its address; `index` should say the same.
         address: The wrapper's address in the process.
         magic: Its first four bytes: `b"FPIH"` for a fat binary, `b"HIPK"` for a converted one.
         version: Its version.
@@ -40,6 +49,7 @@ class Registration:
     """
 
     path: Path
+    place: int
     address: int
     magic: bytes
     version: int
@@ -86,20 +96,64 @@ class CodeObjectAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelOutcome:
-    """What HIP answered when a kernel was looked up on a made-up GPU: 0, or its error code."""
+    """What HIP answered when a kernel was looked up, or launched, on a made-up GPU.
+
+    Attributes:
+        gpu: Number of the GPU.
+        wrapper: The registration that the kernel belongs to, a place in `HipResult.registrations`.
+        name: The kernel's name.
+        code: 0, or HIP's error code.
+    """
 
     gpu: int
+    wrapper: int
     name: str
     code: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedCode:
-    """A code object that HIP handed down to be loaded on a made-up GPU."""
+class VariableOutcome:
+    """What HIP answered when a variable was looked up on a made-up GPU, and the size that it has there."""
 
     gpu: int
+    wrapper: int
+    name: str
+    code: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedCode:
+    """A code object that HIP handed down to be loaded on a made-up GPU.
+
+    Attributes:
+        gpu: Number of the GPU.
+        wrapper: The registration whose kernels were being looked up, a place in `HipResult.registrations`;
+            None before the first of them.
+        target: The target id that the code object's own flags say.
+        status: 0 if the GPU took it; HSA's status if the GPU cannot run it.
+        size: Its size in bytes.
+        sha256: Its digest.
+        kernels: The kernels in it.
+        variables: The variables in it.
+    """
+
+    gpu: int
+    wrapper: int | None
+    target: str
+    status: int
     size: int
     sha256: str
+    kernels: tuple[str, ...]
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A question that HIP asked the stand-in below it and that has no answer there."""
+
+    function: str
+    attribute: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +169,11 @@ class HipResult:
         device_code: What `hipGetDeviceCount` returned (100 is "no device"), None if it was not asked.
         answers: What ROCm's reader said.
         kernels: Every kernel looked up on every made-up GPU.
-        loaded: The code objects that HIP loaded on made-up GPUs, in their order.
+        variables: Every variable, likewise.
+        launches: Every kernel that was launched, likewise.
+        loaded: The code objects that HIP handed down for made-up GPUs, in their order.
+        executed: GPU and name of the kernels that arrived in the queues of made-up GPUs, in their order.
+        refused: What HIP asked the stand-in below it in vain, each question once.
     """
 
     returncode: int
@@ -126,12 +184,36 @@ class HipResult:
     device_code: int | None = None
     answers: tuple[CodeObjectAnswer, ...] = ()
     kernels: tuple[KernelOutcome, ...] = ()
+    variables: tuple[VariableOutcome, ...] = ()
+    launches: tuple[KernelOutcome, ...] = ()
     loaded: tuple[LoadedCode, ...] = ()
+    executed: tuple[tuple[int, str], ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def signal(self) -> signal.Signals | None:
         """The signal that ended the process, if one did."""
         return signal.Signals(-self.returncode) if self.returncode < 0 else None
+
+    @property
+    def reached(self) -> dict[tuple[int, str, int], tuple[str, str]]:
+        """What reached the GPUs: GPU, file name and place of the wrapper → target and digest of the code."""
+        found = {}
+        for code in self.loaded:
+            if code.wrapper is not None and not code.status:
+                registration = self.registrations[code.wrapper]
+                found[code.gpu, registration.path.name, registration.place] = (code.target, code.sha256)
+        return found
+
+    @property
+    def codes(self) -> dict[tuple[int, str, int], tuple[int, ...]]:
+        """GPU, file name and place of the wrapper → HIP's error codes, each once, 0 where all went well."""
+        found: dict[tuple[int, str, int], tuple[int, ...]] = {}
+        for outcome in (*self.kernels, *self.variables, *self.launches):
+            registration = self.registrations[outcome.wrapper]
+            key = outcome.gpu, registration.path.name, registration.place
+            found[key] = tuple(sorted({*found.get(key, ()), outcome.code}))
+        return found
 
     @property
     def load_errors(self) -> dict[Path, str]:
@@ -156,12 +238,12 @@ class Records:
 
     @property
     def events(self) -> Path:
-        """What the worker writes, a JSON object a line."""
+        """What the worker and the stand-in below HIP write, a JSON object a line."""
         return self.directory / "events"
 
     @property
     def code(self) -> Path:
-        """Directory of the code objects that the stand-in below HIP was given (`gpu.c`)."""
+        """Directory of the code objects that the stand-in below HIP was given, by their numbers."""
         return self.directory / "code"
 
     def read_events(self, *kinds: str) -> list[dict[str, Any]]:
@@ -195,24 +277,71 @@ class Records:
             for event in self.read_events("answer")
         )
 
-    def read_kernels(self) -> tuple[KernelOutcome, ...]:
-        """Return how the look-ups of kernels went."""
+    def read_kernels(self, kind: str) -> tuple[KernelOutcome, ...]:
+        """Return how the look-ups of kernels went ("kernel"), or their launches ("launched")."""
         return tuple(
-            KernelOutcome(gpu=event["gpu"], name=event["name"], code=event["code"])
-            for event in self.read_events("kernel")
+            KernelOutcome(gpu=gpu, wrapper=wrapper, name=event["name"], code=event["code"])
+            for gpu, wrapper, event in self._touches()
+            if event["kind"] == kind and wrapper is not None
+        )
+
+    def read_variables(self) -> tuple[VariableOutcome, ...]:
+        """Return how the look-ups of variables went."""
+        return tuple(
+            VariableOutcome(
+                gpu=gpu, wrapper=wrapper, name=event["name"], code=event["code"], size=event["size"]
+            )
+            for gpu, wrapper, event in self._touches()
+            if event["kind"] == "variable" and wrapper is not None
         )
 
     def read_loaded(self) -> tuple[LoadedCode, ...]:
-        """Return the code objects that HIP handed down."""
-        files = sorted(self.code.iterdir(), key=lambda path: int(path.name.partition("-")[0]))
-        return tuple(
-            LoadedCode(
-                gpu=int(path.name.partition("-")[2]),
-                size=path.stat().st_size,
-                sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        """Return the code objects that HIP handed down, without those of its own."""
+        symbols: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
+        for event in self.read_events("symbol"):
+            symbols[event["number"], event["type"]].append(event["name"])
+        found = []
+        for _, wrapper, event in self._touches():
+            if event["kind"] != "code":
+                continue
+            data, number = (self.code / str(event["number"])).read_bytes(), event["number"]
+            kernels = tuple(symbols[number, "kernel"])
+            if any(name.startswith(HIPS_OWN) for name in kernels):
+                continue
+            found.append(
+                LoadedCode(
+                    gpu=event["gpu"],
+                    wrapper=wrapper,
+                    target=event["target"],
+                    status=event["status"],
+                    size=len(data),
+                    sha256=hashlib.sha256(data).hexdigest(),
+                    kernels=kernels,
+                    variables=tuple(symbols[number, "variable"]),
+                )
             )
-            for path in files
+        return tuple(found)
+
+    def read_executed(self) -> tuple[tuple[int, str], ...]:
+        """Return the kernels that arrived in queues."""
+        return tuple(
+            (event["gpu"], event["name"].removesuffix(".kd")) for event in self.read_events("launch")
         )
+
+    def read_refused(self) -> tuple[Refusal, ...]:
+        """Return what was asked in vain, each once."""
+        events = self.read_events("refused")
+        refusals = (Refusal(function=event["function"], attribute=event["attribute"]) for event in events)
+        return tuple(dict.fromkeys(refusals))
+
+    def _touches(self) -> Iterator[tuple[int, int | None, dict[str, Any]]]:
+        """Iterate over all events, each with the GPU and the wrapper that was being touched then."""
+        gpu, wrapper = 0, None
+        for event in map(json.loads, _lines(self.events)):
+            if event["kind"] == "wrapper":
+                gpu, wrapper = event["gpu"], event["wrapper"]
+            else:
+                yield gpu, wrapper, event
 
 
 def _lines(path: Path) -> list[str]:
@@ -223,8 +352,10 @@ def _registration(row: Sequence[str], rows: Sequence[Sequence[str]]) -> Registra
     def names(kind: str) -> tuple[str, ...]:
         return tuple(other[2] for other in rows if other[0] == kind and other[1] == row[6])
 
+    first = min(int(other[1]) for other in rows if other[0] == "binary" and other[7] == row[7])
     return Registration(
         path=Path(row[7]),
+        place=(int(row[1]) - first) // WRAPPER_SIZE,
         address=int(row[1]),
         magic=int(row[2]).to_bytes(4, "little"),
         version=int(row[3]),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["new_records", "run_hip", "run_hip_command"]
 
 ROOT = Path(__file__).parents[2]
+WORKER = Path(__file__).parent / "worker.py"
 TIMEOUT = 120
 
 
@@ -31,6 +32,8 @@ def run_hip(
     targets: Sequence[Sequence[str]] = (),
     gpus: Sequence[str] = (),
     initialise: bool = False,
+    hip_first: bool = False,
+    launch: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> HipResult:
     """Load libraries with ctypes in a fresh Python process that has `runtime`.
@@ -44,6 +47,8 @@ def run_hip(
         gpus: Target ids of GPUs to make up (with the runtime that has kpack). Every kernel is looked up on
             every one of them, for which HIP chooses and loads code objects.
         initialise: Bring HIP up after loading (`hipGetDeviceCount`), as `gpus` does, too.
+        hip_first: Bring HIP up before the libraries are loaded.
+        launch: Launch each kernel on each GPU, too.
         environment: Further variables.
     """
     with new_records() as records:
@@ -52,8 +57,10 @@ def run_hip(
             "preload": [str(path) for path in preload],
             "targets": [list(archs) for archs in targets],
             "initialise": initialise or bool(gpus),
+            "hip_first": hip_first,
+            "launch": launch,
         }
-        command = [sys.executable, "-m", "tests.hip.worker", json.dumps(request)]
+        command = [sys.executable, str(WORKER), json.dumps(request)]
         variables = {**hip_environment(runtime, gpus), "PYTHONPATH": str(ROOT), **(environment or {})}
         return _run(command, variables, records)
 
@@ -82,6 +89,7 @@ def new_records() -> Iterator[Records]:
 def _run(command: Sequence[str | Path], variables: Mapping[str, str], records: Records) -> HipResult:
     recorded = {
         "KPACK_TEST_HIP_LOG": str(records.registrations),
+        "KPACK_TEST_GPU_LOG": str(records.events),
         "KPACK_TEST_GPU_CODE": str(records.code),
     }
     result = subprocess.run(
@@ -103,6 +111,10 @@ def _run(command: Sequence[str | Path], variables: Mapping[str, str], records: R
         loads=records.read_loads(),
         device_code=devices[0] if devices else None,
         answers=records.read_answers(),
-        kernels=records.read_kernels(),
+        kernels=records.read_kernels("kernel"),
+        variables=records.read_variables(),
+        launches=records.read_kernels("launched"),
         loaded=records.read_loaded(),
+        executed=records.read_executed(),
+        refused=records.read_refused(),
     )

@@ -3,7 +3,7 @@
 Two real runtimes are there: HIP 7.14 with kpack, from a published wheel of the corpus, and Debian's HIP
 5.2.3, which knows fat binaries only. Both run without a GPU. In front of them stands a small library that
 writes down what each registration returned (`recorder.c`); below the first, in place of the library that
-talks to the hardware, can stand one that makes GPUs up (`gpu.c`).
+talks to the hardware, can stand one that makes GPUs up (`tests.runtime`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
-
 from tests.cache import cache_directory, make_once
 from tests.fixtures.build import stub_library
 from tests.missing import missing
 from tests.rocm import rocm_library
+from tests.runtime.standin import build_stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +59,7 @@ def hip_environment(runtime: HipRuntime, gpus: Sequence[str] = ()) -> dict[str, 
         assert runtime is HipRuntime.KPACK
         return {
             **variables,
-            "LD_PRELOAD": f"{_recorder()} {_gpu_library()}",
+            "LD_PRELOAD": f"{_recorder()} {build_stand_in(rocm_library('libamdhip64'))}",
             "KPACK_TEST_GPUS": ",".join(gpus),
         }
     return {**variables, "LD_PRELOAD": str(_recorder())}
@@ -115,34 +113,3 @@ def _c_compiler() -> str:
 
 def _recorder() -> Path:
     return compiled(HERE / "recorder.c", _c_compiler(), "-shared", "-fPIC")
-
-
-@functools.cache
-def _gpu_library() -> Path:
-    """Return the stand-in for the library below HIP, under that library's own name."""
-    if not Path("/usr/include/hsa/hsa_ext_amd.h").exists():
-        missing("the headers of the library below HIP (Debian: libhsa-runtime-dev)")
-    name = rocm_library("libhsa-runtime64").name
-    source, wanted = HERE / "gpu.c", sorted(_imported(rocm_library("libamdhip64"), "hsa_"))
-    command = [_c_compiler(), "-shared", "-fPIC", "-fno-builtin", f"-Wl,-soname,{name}"]
-    digest = hashlib.sha256(source.read_bytes() + repr((command, wanted)).encode()).hexdigest()[:16]
-
-    def make(directory: Path) -> None:
-        # A function that gpu.c does not have is defined weakly, and fails.
-        weak = "".join(
-            f"__attribute__((weak)) int {symbol}(void) {{ return 0x1000; }}\n" for symbol in wanted
-        )
-        (directory / "weak.c").write_text(weak, encoding="ascii")
-        (directory / "versions.map").write_text("ROCR_1 { global: hsa_*; local: *; };\n", encoding="ascii")
-        flags = [*WARNINGS, "-Wl,--version-script=versions.map", "-o", name]
-        subprocess.run([*command, *flags, str(source), "weak.c"], cwd=directory, check=True)
-
-    return make_once(cache_directory("runtimes") / f"gpu-{digest}", make) / name
-
-
-def _imported(library: Path, prefix: str) -> set[str]:
-    with library.open("rb") as stream:
-        symbols = ELFFile(stream).get_section_by_name(".dynsym")
-        assert isinstance(symbols, SymbolTableSection)
-        undefined = (symbol for symbol in symbols.iter_symbols() if symbol["st_shndx"] == "SHN_UNDEF")
-        return {symbol.name for symbol in undefined if symbol.name.startswith(prefix)}
