@@ -2,7 +2,8 @@
 
 The floor is what no packer can do without: compressing the same code objects from memory with `zstandard` at
 the same level on as many threads, and a plain copy of all other bytes of the tree. Floor and run are timed in
-turn, whole and in one process, so that the ratio holds where the machine's speed drifts.
+turn, whole and in one process, so that the ratio holds where the machine's speed drifts. The ratio of
+processor time, over all threads, is given as well: other programs on the machine disturb it less.
 
     python -m benchmarks.pack [NAME ...] [--level N] [--rounds N]
 """
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,13 +76,21 @@ class Floor:
         return len(context.compress(data))
 
 
-def timed(action: Callable[[Path], object]) -> float:
-    """Return the seconds that an action takes in a fresh folder."""
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Time by the clock, and processor time of all threads, in seconds."""
+
+    wall: float
+    processor: float
+
+
+def timed(action: Callable[[Path], object]) -> Seconds:
+    """Return the time that an action takes in a fresh folder."""
     folder = Path(tempfile.mkdtemp())
     try:
-        start = time.perf_counter()
+        wall, processor = time.perf_counter(), time.process_time()
         action(folder)
-        return time.perf_counter() - start
+        return Seconds(time.perf_counter() - wall, time.process_time() - processor)
     finally:
         shutil.rmtree(folder)
 
@@ -96,12 +106,14 @@ def measure(name: str, level: int, rounds: int) -> None:
         pair = timed(floor.run), timed(lambda folder: pack(tree, folder, config))
         if number:
             pairs.append(pair)
-    floors, packs = zip(*pairs, strict=True)
-    ratios = sorted(packed / least for least, packed in pairs)
+    ratios = sorted(packed.wall / least.wall for least, packed in pairs)
+    processor = statistics.median(packed.processor / least.processor for least, packed in pairs)
     print(
-        f"{name:22} level {level:2}  {sum(map(len, floor.objects)) / 1e6:7.2f} MB of code objects"
-        f"  floor {statistics.median(floors):.3f} s  pack {statistics.median(packs):.3f} s"
+        f"{name:18} level {level:2}  {sum(map(len, floor.objects)) / 1e6:6.2f} MB of code objects"
+        f"  floor {statistics.median(least.wall for least, _ in pairs):.3f} s"
+        f"  pack {statistics.median(packed.wall for _, packed in pairs):.3f} s"
         f"  ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        f"  of processor time {processor:.2f}"
     )
 
 
