@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.loaders import VERSIONS, Recipe, find_python, make_package, run_python
-from tests.missing import missing
 from tests.topology import write_topology
 
 QUIET = {"KPACK_TOPOLOGY_ROOT": "/nowhere"}
@@ -23,7 +22,8 @@ def python(request: pytest.FixtureRequest) -> Path:
     """An interpreter of each version."""
     found = find_python(request.param)
     if found is None:
-        missing(f"Python {request.param} (on PATH, or in pyenv)")
+        # A skip in CI too: no distribution has all of them.
+        pytest.skip(f"missing: Python {request.param} (on PATH, or in pyenv)")
     return found
 
 
