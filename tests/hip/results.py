@@ -209,7 +209,8 @@ class HipResult:
     def codes(self) -> dict[tuple[int, str, int], tuple[int, ...]]:
         """GPU, file name and place of the wrapper → HIP's error codes, each once, 0 where all went well."""
         found: dict[tuple[int, str, int], tuple[int, ...]] = {}
-        for outcome in (*self.kernels, *self.variables, *self.launches):
+        outcomes: list[KernelOutcome | VariableOutcome] = [*self.kernels, *self.variables, *self.launches]
+        for outcome in outcomes:
             registration = self.registrations[outcome.wrapper]
             key = outcome.gpu, registration.path.name, registration.place
             found[key] = tuple(sorted({*found.get(key, ()), outcome.code}))

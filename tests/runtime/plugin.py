@@ -1,15 +1,14 @@
 """The pytest plugin: `hip_runtime` gives code to the real HIP runtime, on any GPUs.
 
-A case is a fresh process with HIP 7.14 in it and made-up GPUs below it. It loads libraries, touches each kernel
-and variable of each wrapper on each GPU, and says what HIP handed down. Nothing is kept between cases, so that
-any number may run at the same time.
+A case is a fresh process with HIP 7.14 in it and made-up GPUs below it. It loads libraries, touches each
+kernel and variable of each wrapper on each GPU, and says what HIP handed down. Nothing is kept between cases,
+so that any number may run at the same time.
 """
 
 from __future__ import annotations
 
 import zipfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +19,7 @@ from tests.hip import HipResult, HipRuntime, run_hip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 __all__ = ["HipCases", "binaries_below", "hip_runtime"]
 
@@ -78,7 +78,7 @@ class HipCases:
 
 
 def binaries_below(directory: Path) -> list[Path]:
-    """Return the libraries below a directory that have wrappers, fat or converted, in the order of their paths."""
+    """Return the libraries below a directory that have wrappers, fat or converted, sorted by path."""
     return [path for path in sorted(directory.rglob("*.so*")) if path.is_file() and _has_wrappers(path)]
 
 
