@@ -20,6 +20,9 @@ __all__ = ["iter_missing_archives", "iter_size_warnings", "iter_warnings"]
 
 _GIB = 1 << 30
 
+_FIRST_WITH_KPACK = (7, 14)
+"""Version of the first HIP runtimes that read kpack."""
+_HIP_VERSION = re.compile(r"\.so\.(?P<major>\d+)(\.(?P<minor>\d+))?")
 _RUNTIME = re.compile(r"^lib(amdhip64|hsa-runtime64|rocm_kpack)(-[^.]*)?\.so(\.|$)")
 
 
@@ -38,6 +41,7 @@ def iter_warnings(contents: WheelContents, scan: Scan, plan: Plan) -> Iterator[s
     yield from _homes_without_loader(plan)
     yield from _copies(contents, scan)
     yield from _runtimes(contents)
+    yield from _old_runtimes(scan)
     yield from iter_missing_archives(contents, scan)
 
 
@@ -91,6 +95,21 @@ def iter_size_warnings(size: int) -> Iterator[str]:
         yield f"the wheel has {size} bytes: pip cannot keep wheels over 4 GiB in its cache"
     elif size > 2 * _GIB:
         yield f"the wheel has {size} bytes: over 2 GiB, pip fails on machines with little memory"
+
+
+def _old_runtimes(scan: Scan) -> Iterator[str]:
+    """Name the HIP libraries that binaries ask for and of which no version reads kpack."""
+    wanted = {scanned.binary.hip_library for scanned in scan.fat} - {None}
+    for name in sorted(filter(None, wanted)):
+        match = _HIP_VERSION.search(name)
+        if match is None:
+            continue
+        version = (int(match["major"]), int(match["minor"] or _FIRST_WITH_KPACK[1]))
+        if version < _FIRST_WITH_KPACK:
+            yield (
+                f"the binaries ask for {name}, and no HIP runtime of that name reads kpack: users get no GPU"
+                " code from this wheel unless it is built for HIP 7.14 or later"
+            )
 
 
 def iter_missing_archives(contents: WheelContents, scan: Scan) -> Iterator[str]:

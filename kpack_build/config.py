@@ -145,7 +145,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         key="scheme",
-        summary='Compression scheme of the archives: "zstd-per-kernel", "none", or a registered one',
+        summary='Compression scheme of the archives: "zstd-per-kernel" or "none"',
         setting=Scheme(),
     ),
     Option(

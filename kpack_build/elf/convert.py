@@ -20,8 +20,8 @@ __all__ = ["apply_plan", "list_patches", "list_pieces", "list_warnings", "sha256
 
 _WARNINGS = {
     SlotKind.NOTE: (
-        "the place of a PT_NOTE program header was needed: its note (as a rule the build id) stays in its"
-        " section, but tools that read it from memory no longer find it"
+        "debuggers and profilers no longer find the build id in memory, since the place of its program header"
+        " (PT_NOTE) was needed; its section is still there"
     ),
     SlotKind.MERGE: (
         "two load segments had to be joined: read-only data of the library is mapped executable, as linkers"

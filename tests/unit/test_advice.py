@@ -14,6 +14,7 @@ from kpack_build.pipeline import pack
 from kpack_build.report import Outcome
 from kpack_build.targets import GroupBy
 from tests.converted import convert
+from tests.elfbuilder import ElfOptions
 from tests.synthetic import fat_library, without_device_code
 from tests.unit.wheels import write_tree_of_wheel, write_wheel_file
 
@@ -31,6 +32,24 @@ def warnings(folder: Path, files: dict[str, bytes], config: Config = CONFIG) -> 
 
 def test_nothing_to_say(tmp_path: Path) -> None:
     assert warnings(tmp_path, {**INIT, "pkg/lib.so": FAT}) == ()
+
+
+@pytest.mark.parametrize(
+    ("needed", "warned"),
+    [
+        ("libamdhip64.so.5", True),
+        ("libamdhip64.so.6", True),
+        ("libamdhip64.so.7", False),
+        ("libamdhip64.so.8", False),
+        ("libamdhip64-f1043337.so.7.2.70204", True),
+        ("libamdhip64-69e34bce.so.7.14.60850-0000000", False),
+        ("libamdhip64.so", False),
+    ],
+)
+def test_runtimes_that_cannot_read_kpack(tmp_path: Path, needed: str, *, warned: bool) -> None:
+    library = fat_library(["gfx1100"], options=ElfOptions(needed=(needed,)))
+    found = warnings(tmp_path, {**INIT, "pkg/lib.so": library})
+    assert [needed in warning for warning in found] == [True] * warned
 
 
 @pytest.mark.parametrize("group_by", GroupBy)
