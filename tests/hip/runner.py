@@ -29,6 +29,7 @@ def run_hip(
     runtime: HipRuntime,
     libraries: Sequence[Path],
     preload: Sequence[Path] = (),
+    imports: Sequence[str] = (),
     targets: Sequence[Sequence[str]] = (),
     gpus: Sequence[str] = (),
     initialise: bool = False,
@@ -40,8 +41,10 @@ def run_hip(
 
     Args:
         runtime: The HIP runtime that the process finds under every usual name.
-        libraries: Loaded in this order, each on its own (local scope), as Python does with modules.
+        libraries: Loaded in this order, each on its own (local scope), as Python does with modules. A path
+            without a directory is searched for by the dynamic linker.
         preload: Loaded before them into the global scope: stand-ins for other libraries of ROCm.
+        imports: Modules that are imported between those and the libraries.
         targets: For each of these lists of candidates, ask ROCm's reader for the code object of every
             converted wrapper that was registered, by its metadata in memory.
         gpus: Target ids of GPUs to make up (with the runtime that has kpack). Every kernel is looked up on
@@ -55,6 +58,7 @@ def run_hip(
         request = {
             "libraries": [str(path) for path in libraries],
             "preload": [str(path) for path in preload],
+            "imports": list(imports),
             "targets": [list(archs) for archs in targets],
             "initialise": initialise or bool(gpus),
             "hip_first": hip_first,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import json
 import os
 import sys
@@ -88,6 +89,8 @@ def main(request_text: str) -> None:
         hip.hipInit(0)
         # A GPU's own context is made by the first call that needs it.
         hip.hipFree(None)
+    for name in request["imports"]:
+        importlib.import_module(name)
     for path in request["libraries"]:
         _report(kind="load", path=path, error=_load(path, ctypes.DEFAULT_MODE))
     if request["initialise"]:

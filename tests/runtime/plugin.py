@@ -43,6 +43,7 @@ class HipCases:
         hip_first: bool = False,
         launch: bool = False,
         preload: Sequence[Path] = (),
+        imports: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> HipResult:
         """Run a case.
@@ -53,12 +54,14 @@ class HipCases:
             hip_first: Bring HIP up before they are loaded, not after.
             launch: Launch each kernel, too.
             preload: Libraries that these need besides HIP.
+            imports: Modules to import before the libraries are loaded; `environment` says where they are.
             environment: Further variables.
         """
         return run_hip(
             runtime=HipRuntime.KPACK,
             libraries=[binary for library in libraries for binary in self._binaries(library)],
             preload=preload,
+            imports=imports,
             gpus=gpus,
             hip_first=hip_first,
             launch=launch,
