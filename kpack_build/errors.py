@@ -72,6 +72,11 @@ class FormatError(KpackError, ValueError):
         self.remedy = remedy
         super().__init__(self._sentence())
 
+    def call_file(self, path: PathLike) -> None:
+        """Name the file in another way: by what it was unpacked from, say."""
+        self.path = Path(path)
+        self.args = (self._sentence(),)
+
     @property
     def clause(self) -> str:
         """The sentence without the path, for those who name the file in another way."""

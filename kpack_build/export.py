@@ -29,7 +29,7 @@ from kpack_build.hostbinary import open_host_binary
 from kpack_build.kernelsearch import Search, Shelf
 from kpack_build.layout import ARCHIVE_FOLDER, toc_key
 from kpack_build.magic import FileKind, detect
-from kpack_build.targets import TargetId
+from kpack_build.outputs import output_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kpack_build.kernelsearch import OpenArchive
     from kpack_build.progress import Progress
     from kpack_build.report import JSONValue
+    from kpack_build.targets import TargetId
 
 __all__ = ["Export", "ExportedObject", "export_code_objects", "file_name", "iter_bundle_objects"]
 
@@ -97,14 +98,20 @@ def export_code_objects(
         progress: Is told of every file of the source, by its size in bytes.
 
     Raises:
-        WheelError: The output folder is in use, or the source is a damaged wheel.
+        WheelError: The output folder is in use or inside the source, or the source is a damaged wheel.
         FormatError: A file of the source is damaged.
     """
-    output = output.resolve()
+    output = Path(os.path.realpath(output))
+    if output.is_relative_to(os.path.realpath(source)):
+        raise WheelError(
+            output, "the result would lie inside its source", remedy="name another output folder"
+        )
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise WheelError(output, "is there already and not empty", remedy="remove it or name another folder")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".kpack-build-", dir=output.parent) as private:
+    with (
+        output_folder(output.parent),
+        tempfile.TemporaryDirectory(prefix=".kpack-build-", dir=output.parent) as private,
+    ):
         folder = Path(private, output.name)
         folder.mkdir()
         with open_files(source) as files:
@@ -247,7 +254,7 @@ class _Reader:
         for key, target in archive.places:
             if key not in self._covered:
                 binary, wrapper = _split_key(key)
-                yield _Found(binary, wrapper, TargetId.parse(target), archive.read(key, target))
+                yield _Found(binary, wrapper, archive.parse_target(target), archive.read(key, target))
 
 
 def _own_objects(archive: OpenArchive, key: str) -> Iterator[tuple[TargetId, memoryview]]:
@@ -255,7 +262,7 @@ def _own_objects(archive: OpenArchive, key: str) -> Iterator[tuple[TargetId, mem
     for name, text in archive.places:
         if name != key:
             continue
-        data, target = archive.read(key, text), TargetId.parse(text)
+        data, target = archive.read(key, text), archive.parse_target(text)
         if parse_code_object(data, path=archive.file).agrees_with(target):
             yield target, data
 

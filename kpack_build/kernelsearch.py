@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kpack_build.archive import PackedKernelArchive
+from kpack_build.errors import FormatError, TargetError
 from kpack_build.targets import TargetId, lookup_order
 
 if TYPE_CHECKING:
@@ -53,6 +54,17 @@ class OpenArchive:
             FormatError: The archive is damaged.
         """
         return memoryview(self.reader.get_kernel(key, target) or b"")
+
+    def parse_target(self, text: str) -> TargetId:
+        """Parse a target that the archive names.
+
+        Raises:
+            FormatError: It is none.
+        """
+        try:
+            return TargetId.parse(text)
+        except TargetError as error:
+            raise FormatError(self.file, "a target of the archive is no gfx target id", found=text) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +140,7 @@ class Search:
     def listed(self) -> tuple[TargetId, ...]:
         """The targets that any of the archives lists, sorted."""
         return tuple(
-            sorted({TargetId.parse(target) for archive in self.archives for target in archive.targets})
+            sorted({archive.parse_target(target) for archive in self.archives for target in archive.targets})
         )
 
     def answer(self, key: str, agent: TargetId) -> Answer | None:

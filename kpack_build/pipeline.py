@@ -25,6 +25,7 @@ from kpack_build.embedding import embed
 from kpack_build.errors import ConfigError, ConversionError, MissingDeviceCodeError
 from kpack_build.extraction import UnsafeBinaries, extract
 from kpack_build.layout import group_name, index_path
+from kpack_build.outputs import output_folder, result_path
 from kpack_build.progress import SilentProgress
 from kpack_build.report import Outcome, PackReport
 from kpack_build.reporting import describe, describe_untouched
@@ -78,7 +79,7 @@ def pack(source: Path, output_dir: Path, config: Config, *, progress: Progress |
         ConfigError: The scheme is none that ROCm reads.
     """
     _check_scheme(config)
-    destination = output_dir / source.resolve().name
+    destination = result_path(output_dir, source)
     check_destination(source, destination)
     with open_wheel(source) as contents, scan_wheel(contents) as scan:
         job = _Job(
@@ -106,15 +107,15 @@ def _run(job: _Job) -> PackReport:
     while True:
         outcome = _outcome(job)
         _enforce(job, outcome)
-        job.destination.parent.mkdir(parents=True, exist_ok=True)
-        if outcome is not Outcome.DONE:
-            written = copy_contents(job.contents, job.destination)
-            return describe_untouched(job.contents, job.scan, written, outcome, job.config.scheme)
-        try:
-            return _pack_once(job)
-        except UnsafeBinaries as unsafe:
-            for path, reasons in unsafe.reasons.items():
-                job.scan.keep(path, reasons)
+        with output_folder(job.destination.parent):
+            if outcome is not Outcome.DONE:
+                written = copy_contents(job.contents, job.destination)
+                return describe_untouched(job.contents, job.scan, written, outcome, job.config.scheme)
+            try:
+                return _pack_once(job)
+            except UnsafeBinaries as unsafe:
+                for path, reasons in unsafe.reasons.items():
+                    job.scan.keep(path, reasons)
 
 
 def _outcome(job: _Job) -> Outcome:

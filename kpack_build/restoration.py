@@ -18,6 +18,7 @@ from kpack_build.errors import FormatError, RestorationError, WheelError
 from kpack_build.hostbinary import restore as restore_binary
 from kpack_build.index import parse_index
 from kpack_build.layout import ARCHIVE_FOLDER, toc_key
+from kpack_build.outputs import output_folder, result_path
 from kpack_build.progress import SilentProgress
 from kpack_build.report import RestoreReport
 from kpack_build.wheel import (
@@ -56,7 +57,7 @@ def restore(wheel: Path, output_dir: Path, *, progress: Progress | None = None) 
         FormatError: A file is damaged.
     """
     progress = progress or SilentProgress()
-    destination = output_dir / wheel.resolve().name
+    destination = result_path(output_dir, wheel)
     check_destination(wheel, destination)
     with open_wheel(wheel) as contents, ExitStack() as stack:
         indexes = dict(iter_indexes(contents))
@@ -64,7 +65,7 @@ def restore(wheel: Path, output_dir: Path, *, progress: Progress | None = None) 
             raise WheelError(
                 wheel, "there is no index of kpack-build in it", remedy="restore a wheel that it packed"
             )
-        output_dir.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(output_folder(output_dir))
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".kpack-build-", dir=output_dir)))
         exact: dict[str, bool] = {}
         progress.start("restoring binaries", _restored_size(indexes))
@@ -82,7 +83,11 @@ def restore(wheel: Path, output_dir: Path, *, progress: Progress | None = None) 
 
 
 def _restored_size(indexes: dict[str, Index]) -> int:
-    return sum(binary["restore"].get("size", 0) for index in indexes.values() for binary in index["binaries"])
+    """Return how much is going to be written. Records are checked when they are used: here they may lie."""
+    sizes: list[object] = [
+        binary["restore"].get("size") for index in indexes.values() for binary in index["binaries"]
+    ]
+    return sum(size for size in sizes if isinstance(size, int))
 
 
 def iter_indexes(contents: WheelContents) -> Iterator[tuple[str, Index]]:

@@ -2,7 +2,8 @@
 
 A module of a command parses its options, calls the library, and shows what it gives back. Only the named
 command's module is imported, so that `--help` and short commands start quickly. Exit codes: 0 done, 1
-failed, 2 wrong use; 130 interrupted, 141 nobody reads the output any more.
+failed, 2 wrong use; 130 interrupted, 141 nobody reads the output any more. A request to end (SIGTERM, SIGHUP)
+first lets go of what is half written, and then ends the process as it would have.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import importlib
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 import kpack_build
 from kpack_build.cli.command import CommandModule, ExitCode, UsageError, add_common_options
 from kpack_build.cli.output import Console, OutputOptions
+from kpack_build.cli.signals import ended_by_signals
 from kpack_build.errors import KpackError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["COMMANDS", "build_parser", "main"]
 
@@ -57,18 +60,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code. Wrong options and `--help` leave through `SystemExit`, as `argparse` does.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    _replace_closed_streams()
     _show_any_name(sys.stdout, sys.stderr)
     try:
-        try:
-            return _main(words)
-        finally:
-            sys.stdout.flush()
+        with ended_by_signals():
+            return _flushed(_main, words)
     except BrokenPipeError:
         _drop_stdout()
         return ExitCode.BROKEN_PIPE
     except KeyboardInterrupt:
         print("kpack-build: interrupted, nothing was left half-written", file=sys.stderr)
         return ExitCode.INTERRUPTED
+
+
+def _flushed(run: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
+    """Run, and see to it that all output arrives: the interpreter's own flush at its end tells in vain."""
+    try:
+        try:
+            return run(words)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_stdout()
+        print(f"kpack-build: error: standard output: {_sentence(error)}", file=sys.stderr)
+        return ExitCode.FAILED
 
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
@@ -134,8 +151,8 @@ def _failed(error: Exception, console: Console) -> int:
     """Tell about an error in one line, and to scripts as JSON."""
     if console.options.debug:
         traceback.print_exception(error)
-    console.result({"error": {"type": type(error).__name__, "message": _sentence(error)}})
     console.error(_sentence(error))
+    console.result({"error": {"type": type(error).__name__, "message": _sentence(error)}})
     return ExitCode.FAILED
 
 
@@ -146,6 +163,14 @@ def _sentence(error: Exception) -> str:
         place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         return f"{place}{error.strerror} (check the path, its permissions and the space on the disk)"
     return f"unexpected {type(error).__name__}: {error} (run again with --debug and report what it shows)"
+
+
+def _replace_closed_streams() -> None:
+    """Open what the caller closed before it started the process: Python has None for it then."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # It lasts as long as the process.
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _show_any_name(*streams: TextIO) -> None:

@@ -25,6 +25,9 @@ __all__ = ["WheelName", "check_member_names", "member_name_problem", "parse_whee
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+#: In bytes. Linux allows 255 for a part and 4096 in all, which leaves room for where it is installed.
+_LONGEST_PART = 255
+_LONGEST_NAME = 3072
 _BAD_PARTS = frozenset({"", ".", ".."})
 _REMEDY = "build the wheel again with a tool that writes plain relative names"
 
@@ -78,8 +81,15 @@ def member_name_problem(name: str) -> str | None:
         "is an absolute path": name.startswith("/"),
         "starts with a drive": _DRIVE.match(name),
         'has an empty part, "." or ".."': not _BAD_PARTS.isdisjoint(name.split("/")),
+        "is longer than file systems allow": _is_too_long(name),
     }
     return next((problem for problem, is_so in problems.items() if is_so), None)
+
+
+def _is_too_long(name: str) -> bool:
+    # Names come from text of any kind: lone surrogates stand for bytes that were no text.
+    encoded = name.encode("utf-8", "surrogatepass")
+    return len(encoded) > _LONGEST_NAME or max(map(len, encoded.split(b"/"))) > _LONGEST_PART
 
 
 def check_member_names(path: Path, names: Iterable[str], empty_folders: Iterable[str] = ()) -> None:

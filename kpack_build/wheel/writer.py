@@ -325,7 +325,8 @@ def check_destination(source: Path, destination: Path) -> None:
     Raises:
         WheelError: The result would replace its source, lie inside it, or take the place of something else.
     """
-    place, origin = destination.resolve(), source.resolve()
+    # Path.resolve raises RuntimeError for links in a circle before Python 3.13.
+    place, origin = Path(os.path.realpath(destination)), Path(os.path.realpath(source))
     if place == origin:
         raise WheelError(source, "the result would replace the source", remedy="name another output folder")
     if place.is_relative_to(origin):
@@ -370,7 +371,8 @@ def _new_folder(source: TreeContents, destination: Path) -> Iterator[Path]:
 
 
 def _private_name(destination: Path) -> Path:
-    return destination.with_name(f".{destination.name}-{secrets.token_hex(4)}.tmp")
+    # The destination's name may be as long as a file system allows, so it is no part of this one.
+    return destination.with_name(f".kpack-build-{secrets.token_hex(8)}.tmp")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from kpack_build.errors import WheelError
+from kpack_build.errors import FormatError, WheelError
+from kpack_build.outputs import naming_full_disk
 from kpack_build.wheel.contents import Member
 from kpack_build.wheel.identity import find_dist_info, read_identity
 from kpack_build.wheel.names import check_member_names
@@ -144,7 +145,14 @@ class ZipContents:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, FormatError):
+            self._name_member(error)
         self.close()
+
+    def _name_member(self, error: FormatError) -> None:
+        """Let an error about a file that was unpacked here name the member: the file is about to vanish."""
+        if self._folder is not None and error.path.is_relative_to(self._folder.name):
+            error.call_file(self.path / error.path.relative_to(self._folder.name))
 
     def _info(self, member: str) -> zipfile.ZipInfo:
         info = self._infos.get(member)
@@ -155,7 +163,7 @@ class ZipContents:
     def _unpack(self, info: zipfile.ZipInfo) -> Path:
         file = self._private_folder() / info.filename
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("wb") as stream:
+        with naming_full_disk(file), file.open("wb") as stream:
             stream.writelines(self._iter_content(info.filename))
         return file
 

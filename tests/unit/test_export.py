@@ -127,6 +127,21 @@ def test_empty_output_folder_is_used_and_a_full_one_is_not(tmp_path: Path) -> No
     assert _files(tmp_path) == before
 
 
+def test_sources_are_not_written_into(tmp_path: Path) -> None:
+    (tmp_path / "x.co").write_bytes(code_object("gfx1030"))
+    with pytest.raises(WheelError):
+        _export(tmp_path, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.co"]
+
+
+def test_archive_that_names_what_is_no_target(tmp_path: Path) -> None:
+    write_archive(tmp_path / "a.kpack", ["sm_90"], {("lib.so#0", "sm_90"): code_object("gfx1030")})
+    with pytest.raises(FormatError) as caught:
+        _export(tmp_path / "a.kpack", tmp_path / "out")
+    assert caught.value.path == tmp_path / "a.kpack"
+    assert caught.value.found == "sm_90"
+
+
 def test_nothing_is_left_of_a_failure(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()

@@ -50,7 +50,7 @@ AREAS = {
         "runtime runtime.__main__ runtime._gpus runtime._locations runtime._masks runtime._messages"
         " runtime._record runtime._report runtime._restore runtime._serving runtime._status runtime._table"
     ),
-    "ground": Area(". errors layout processors progress report shapes"),
+    "ground": Area(". errors layout outputs processors progress report shapes"),
     "targets": Area("targets", ("ground",)),
     "code objects": Area("codeobject device_elf", ("ground", "targets")),
     "bundles": Area("bundle bundle_table ccob", ("ground", "targets")),
@@ -93,7 +93,7 @@ AREAS = {
     ),
     "command line": Area(
         "__main__ cli cli.command cli.extract cli.inspect cli.output cli.pack cli.progress cli.restore"
-        " cli.terminal cli.verify",
+        " cli.signals cli.terminal cli.verify",
         ("ground", "code objects", "configuration", "looking", "work"),
     ),
     "build systems": Area(

@@ -228,3 +228,21 @@ def test_module_is_a_program() -> None:
         [sys.executable, "-m", "kpack_build", "--version"], capture_output=True, text=True, check=True
     )
     assert kpack_build.__version__ in result.stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_closed_streams(closed: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    command = f"{sys.executable} -m kpack_build inspect {tmp_path / 'empty'} --quiet {closed}"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (ExitCode.DONE, "")
+
+
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_output_that_does_not_arrive(option: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    command = f"{sys.executable} -m kpack_build inspect {tmp_path / 'empty'} {option} > /dev/full"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == ExitCode.FAILED
+    assert "Traceback" not in done.stderr
+    assert "error:" in done.stderr

@@ -86,6 +86,23 @@ def test_a_member_is_unpacked_once_and_vanishes_at_the_end(tmp_path: Path) -> No
     assert not seen[0].exists()
 
 
+def test_errors_name_the_member_and_not_its_unpacked_file(tmp_path: Path) -> None:
+    wheel = WheelRecipe().write(tmp_path)
+    member = "pkg/ext.so"
+
+    def fail_in(path: Callable[[ZipContents], Path]) -> FormatError:
+        with pytest.raises(FormatError) as caught, ZipContents(wheel) as contents:
+            raise FormatError(path(contents), "is cut short", offset=3)
+        return caught.value
+
+    error = fail_in(lambda contents: contents.materialise(member))
+    assert error.path == wheel / member
+    assert str(error).startswith(f"{wheel / member}, byte 0x3: ")
+    elsewhere = tmp_path / "elsewhere"
+    assert fail_in(lambda contents: (contents.materialise(member), elsewhere)[1]).path == elsewhere
+    assert fail_in(lambda _: elsewhere).path == elsewhere
+
+
 def test_a_member_that_is_not_there(tmp_path: Path, kind: Kind) -> None:
     with open_wheel(make(WheelRecipe(folders=("pkg/",)), tmp_path, kind)) as contents:
         for name in ("nope", "pkg/"):

@@ -65,6 +65,15 @@ def test_safe_member_names(name: str) -> None:
     check_member_names(WHEEL, [name])
 
 
+@pytest.mark.parametrize("name", ["ä" * 128, f"a/{'b' * 256}", "a/" * 1536 + "b"])
+def test_member_names_that_no_file_system_takes(name: str) -> None:
+    assert member_name_problem(name) is not None
+
+
+def test_longest_part_of_a_member_name() -> None:
+    assert member_name_problem(f"a/{'b' * 255}") is None
+
+
 @pytest.mark.parametrize(
     ("names", "folders", "culprit"),
     [
