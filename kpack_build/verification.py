@@ -145,6 +145,15 @@ class _IndexCheck:
             if binary["path"] not in self._packed.binaries:
                 self._packed.fault(binary["path"], f"{self._path} names it, but there is no such library")
         self._check_kept()
+        self._check_added()
+
+    def _check_added(self) -> None:
+        """Check that the loader is whole: what lies beside the index has checks of its own."""
+        undo = self._index["restore"]
+        for name in sorted({*undo["added"], *undo["files"]} - self._packed.files.sizes.keys()):
+            if posixpath.dirname(name) == posixpath.dirname(self._path):
+                continue
+            self._packed.fault(name, f"{self._path} names it, but it is not in the wheel")
 
     def _check_kept(self) -> None:
         """Check the stored bytes of compressed bundles that are kept for the way back."""

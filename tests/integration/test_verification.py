@@ -212,6 +212,14 @@ def test_archive_that_lists_what_is_no_target(tmp_path: Path) -> None:
     assert "sm_90" in _problems(wheel)
 
 
+@pytest.mark.parametrize("member", ["pkg/__init__.py", "pkg/_kpack/__init__.py", "pkg/_kpack/_table.py"])
+def test_part_of_the_loader_that_is_not_there(tmp_path: Path, member: str) -> None:
+    _, tree = _pack(tmp_path, "plain-22")
+    (tree / member).unlink()
+    faults = _verify(tree).faults
+    assert member in {fault.path for fault in faults}
+
+
 def test_damaged_archive(tmp_path: Path) -> None:
     _, tree = _pack(tmp_path, "plain-22")
     archive = min(tree.glob("pkg/.kpack/*.kpack"))
