@@ -17,7 +17,7 @@ _UNITS = ("bytes", "kB", "MB", "GB")
 
 
 def iter_log_lines(report: PackReport) -> Iterator[str]:
-    """Yield what was done, one line for each archive and for the whole."""
+    """Yield what was done, one line for each archive and for the whole, and what that means for users."""
     name = report.output.name
     if report.outcome is Outcome.NOTHING_TO_DO:
         yield f"{name}: no device code to pack, the wheel is as it was"
@@ -32,6 +32,8 @@ def iter_log_lines(report: PackReport) -> Iterator[str]:
         f"{name}: packed the device code of {binaries} ({report.scheme}); wheel {_change(report.wheel)}, "
         f"installed {_change(report.installed)}"
     )
+    if report.mixed_machines is not None:
+        yield f"{name}: {report.mixed_machines}"
 
 
 def iter_log_warnings(report: PackReport) -> Iterator[str]:

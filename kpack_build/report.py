@@ -182,6 +182,21 @@ class PackReport:
             f"or leave this wheel fat"
         )
 
+    @property
+    def mixed_machines(self) -> str | None:
+        """What becomes of the wheel on a machine with GPUs of several of its processors, or None.
+
+        Seen with HIP 7.14, which asks for one code object and gives it to all GPUs.
+        """
+        processors = {target.partition(":")[0] for item in self.archives for target in item.targets}
+        if len(processors) < 2:  # noqa: PLR2004 - "several" begins at two
+            return None
+        return (
+            "on a machine with GPUs of different targets, HIP runtimes that read kpack archives give one"
+            " GPU's code to all of them, and a launch on the others crashes where the fat wheel works; there,"
+            " users have to show a program GPUs of one target (HIP_VISIBLE_DEVICES)"
+        )
+
     def to_json(self) -> JSONValue:
         """Return the report as JSON values."""
         return {
@@ -193,6 +208,7 @@ class PackReport:
             "installed": self.installed.to_json(),
             "grew": self.grew,
             "advice": self.advice,
+            "mixed_machines": self.mixed_machines,
             "binaries": [binary.to_json() for binary in self.binaries],
             "archives": [archive.to_json() for archive in self.archives],
             "dropped": list(self.dropped),

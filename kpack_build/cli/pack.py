@@ -118,6 +118,8 @@ def _show(report: PackReport, console: Console) -> None:
         console.line(f"wheel: {change_text(report.wheel)}; installed: {change_text(report.installed)}")
         if report.advice is not None:
             console.note(f"warning: {report.advice}")
+        if report.mixed_machines is not None:
+            console.note(f"note: {report.mixed_machines}")
     else:
         console.line(f"{report.outcome.value}: passed through unchanged")
     console.line(f"written: {report.output}")

@@ -6,7 +6,8 @@ For each GPU of the family, made up in a topology of its own, the package is imp
 environment, beside the real HIP runtime with kpack, and the loader must name the family's archive. Then
 
 * ROCm's reader is asked, by the installed binaries' metadata in memory, for every code object;
-* the HIP runtime is given each GPU by a stand-in for the library below it, and every kernel is looked up.
+* the HIP runtime is given each GPU, in each state of its features, by a stand-in for the library below it,
+  and every kernel is looked up, from the fat build and from the packed one, and launched.
 
 What comes each time must be byte for byte what the fat build holds. The exit status is 0 if all of it holds.
 """
@@ -24,6 +25,7 @@ from rocm_bootstrap.targets import PackagingLevel, XnackMode, all_bundles, looku
 
 from tests.fat import read_fat_binary
 from tests.hip import HipRuntime, run_hip, run_hip_command
+from tests.runtime.comparison import GPUS, Subject, compare_all
 from tests.sample import BINARIES, SampleBuild, build_sample, install_sample
 from tests.topology import write_topology
 
@@ -158,6 +160,10 @@ def check_runtime(check: Check, processor: str) -> None:
     assert {kernel.code for kernel in result.kernels} == {0}, result.kernels
     wanted = sorted(digest for (_, _, target), digest in expected.items() if target == processor)
     assert sorted(code.sha256 for code in result.loaded) == wanted
+    subject = Subject(fat=tuple(check.fat / name for name in reversed(BINARIES)), packed=tuple(libraries))
+    gpus = [gpu for gpu in GPUS if gpu.partition(":")[0] == processor]
+    assert gpus
+    assert compare_all(subject, gpus) == []
 
 
 def check_no_device_code_left(check: Check) -> None:

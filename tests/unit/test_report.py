@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -77,9 +78,22 @@ def test_advice_names_amount_and_cause() -> None:
     assert "CCOB" not in plain
 
 
+@pytest.mark.parametrize(
+    ("targets", "mixed"),
+    [(("gfx1100",), False), (("gfx90a", "gfx90a:xnack+"), False), (("gfx1100", "gfx1101"), True)],
+)
+def test_several_processors_may_meet_in_one_machine(targets: tuple[str, ...], *, mixed: bool) -> None:
+    found = report(2, 1)
+    archives = (dataclasses.replace(found.archives[0], targets=targets),)
+    sentence = dataclasses.replace(found, archives=archives).mixed_machines
+    assert (sentence is not None) is mixed
+    assert sentence is None or "HIP_VISIBLE_DEVICES" in sentence
+
+
 def test_json() -> None:
     value = json.loads(json.dumps(report(10, 13).to_json()))
     assert (value["source"], value["output"], value["outcome"]) == ("a.whl", "out/a.whl", "done")
+    assert value["mixed_machines"] is None
     assert value["wheel"] == {"before": 10, "after": 13}
     assert (value["grew"], value["dropped"], value["warnings"]) == (3, ["gfx90a"], ["look out"])
     assert value["binaries"][0] == {

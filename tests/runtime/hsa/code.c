@@ -37,6 +37,8 @@ static struct loaded *everything;
 
 hsa_status_t hsa_code_object_reader_create_from_memory(const void *data, size_t size,
                                                        hsa_code_object_reader_t *reader) {
+  if (!data || !size)
+    return HSA_STATUS_ERROR_INVALID_ARGUMENT;
   struct reader *memory = rig_zeroed(sizeof *memory);
   *memory = (struct reader){data, size};
   reader->handle = (uintptr_t)memory;

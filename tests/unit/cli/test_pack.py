@@ -152,4 +152,4 @@ def test_wheel_that_shrank_has_no_advice(
     report = replace(REPORT, binaries=(CONVERTED,), warnings=(), wheel=Sizes(before=2, after=1), dropped=())
     _replace(monkeypatch, report)
     assert main(["pack", "x.whl", "-o", "out"]) == 0
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == f"kpack-build: note: {report.mixed_machines}\n"

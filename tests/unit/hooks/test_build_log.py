@@ -41,17 +41,18 @@ REPORT = PackReport(
 
 
 def test_each_archive_and_the_whole_have_a_line() -> None:
-    archive, whole = iter_log_lines(REPORT)
+    archive, whole, mixed = iter_log_lines(REPORT)
     assert archive == "thing/.kpack/thing-gfx110x.kpack: gfx1100, gfx1101 (12.3 kB)"
     assert "1 binary (none)" in whole
     assert "wheel 10 MB -> 999 kB" in whole
     assert "installed 2.5 GB -> 12 bytes" in whole
+    assert mixed == f"thing.whl: {REPORT.mixed_machines}"
     assert list(iter_log_warnings(REPORT)) == []
 
 
 def test_several_binaries_are_counted() -> None:
     report = dataclasses.replace(REPORT, binaries=(CONVERTED, CONVERTED, KEPT))
-    assert "2 binaries" in list(iter_log_lines(report))[-1]
+    assert "2 binaries" in list(iter_log_lines(report))[1]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NOTHING_TO_DO, Outcome.NOTHING_WANTED])
