@@ -26,7 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     found = status()
     text = json.dumps(found.as_dict(), indent=2) if options.json else format_status(found)
-    sys.stdout.write(text + "\n")
+    # Paths hold whatever the file system allows, and the terminal's encoding may lack it.
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     return 0
 
 

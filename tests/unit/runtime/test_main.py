@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
 import warnings
@@ -86,3 +87,13 @@ def test_the_command_prints_a_table(
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert __main__.main(["--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "none"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_paths_that_the_terminal_cannot_show(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(__main__, "format_status", lambda _: "\u00fc\udcff")
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding=encoding, write_through=True))
+    assert __main__.main([]) == 0
+    shown = raw.getvalue().decode(encoding)
+    assert shown.endswith("\\udcff\n")
