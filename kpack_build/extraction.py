@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ExtractedObject", "UnsafeBinaries", "extract"]
 
 _WAITING_PER_WORKER = 2
-_SPARE = 24 << 20
+_SPARE = 12 << 20
 """How many bytes may be held beyond the largest bundle or code object for each worker: small ones need not
 wait for each other."""
 
