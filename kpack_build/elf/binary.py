@@ -11,12 +11,12 @@ import mmap
 import os
 import re
 import tempfile
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from kpack_build.elf.constants import MACHINE_NAMES
 from kpack_build.elf.convert import apply_plan, list_patches, list_pieces, list_warnings, sha256_of
@@ -57,19 +57,6 @@ _SMALLEST_REFERENCE = b"\x80"
 _NONE_KEPT: Mapping[int, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mapping:
-    """A file and its map; closing it lets both go, as soon as no view of the map is left."""
-
-    file: BinaryIO
-    map: mmap.mmap
-
-    def close(self) -> None:
-        self.file.close()
-        with suppress(BufferError):
-            self.map.close()
-
-
 def open_elf(path: Path) -> ElfBinary | None:
     """Open a program or library.
 
@@ -87,24 +74,28 @@ def open_elf(path: Path) -> ElfBinary | None:
     if mapping is None:
         return None
     try:
-        data = memoryview(mapping.map)
+        data = memoryview(mapping)
         if is_host_elf(data):
             return ElfBinary(mapping, parse_image(data, path))
     except BaseException:
-        mapping.close()
+        _close(mapping)
         raise
-    mapping.close()
+    _close(mapping)
     return None
 
 
-def _map(path: Path) -> _Mapping | None:
-    with ExitStack() as stack:
-        file = stack.enter_context(path.open("rb"))
+def _map(path: Path) -> mmap.mmap | None:
+    """Map a file. The map holds a descriptor of its own: open files are few, and wheels may have many."""
+    with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return None
-        mapping = _Mapping(file=file, map=mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        stack.pop_all()
-        return mapping
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _close(mapping: mmap.mmap) -> None:
+    """Let a map go, as soon as no view of it is left."""
+    with suppress(BufferError):
+        mapping.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +119,11 @@ class ElfBinary:
         needed: DT_NEEDED, in order.
     """
 
-    def __init__(self, mapping: _Mapping, image: ElfImage) -> None:
+    def __init__(self, mapping: mmap.mmap, image: ElfImage) -> None:
         """Look for device code in an image.
 
         Args:
-            mapping: The file, which is closed with this object.
+            mapping: The map of the file, which is closed with this object.
             image: Its parsed bytes.
 
         Raises:
@@ -257,9 +248,9 @@ class ElfBinary:
         handle, name = tempfile.mkstemp(prefix=".kpack-", dir=destination.parent)
         private = Path(name)
         try:
-            with os.fdopen(handle, "r+b") as output:
-                apply_plan(self.image, plan, self._mapping.file.fileno(), output.fileno())
-                os.fchmod(output.fileno(), os.fstat(self._mapping.file.fileno()).st_mode & 0o7777)
+            with os.fdopen(handle, "r+b") as output, self.path.open("rb") as source:
+                apply_plan(self.image, plan, source.fileno(), output.fileno())
+                os.fchmod(output.fileno(), os.fstat(source.fileno()).st_mode & 0o7777)
                 self._verify(private, plan, fat.code.wrappers)
                 os.fsync(output.fileno())
             private.replace(destination)
@@ -304,7 +295,7 @@ class ElfBinary:
 
     def close(self) -> None:
         """Let the file go; bundles that are still held stay readable."""
-        self._mapping.close()
+        _close(self._mapping)
 
     def __enter__(self) -> Self:
         return self

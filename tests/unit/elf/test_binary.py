@@ -328,6 +328,17 @@ def test_executables_keep_their_table_where_old_kernels_look(tmp_path: Path) -> 
         assert binary.refusals()
 
 
+def _open_descriptors(directory: Path) -> int:
+    return len(list(directory.joinpath("/proc/self/fd").iterdir()))
+
+
+def test_open_binary_holds_one_descriptor(tmp_path: Path) -> None:
+    before = _open_descriptors(tmp_path)
+    with opened(tmp_path, ElfOptions()):
+        assert _open_descriptors(tmp_path) == before + 1
+    assert _open_descriptors(tmp_path) == before
+
+
 def test_debug_files_have_no_device_code(tmp_path: Path) -> None:
     with opened(tmp_path, ElfOptions(debug=True)) as binary:
         assert binary.state is BinaryState.NO_DEVICE_CODE
