@@ -273,7 +273,8 @@ def read_config(pyproject: Path) -> Config | None:
             document: dict[str, object] = tomllib.load(file)
     except FileNotFoundError:
         return None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
+        # Of the first kind are damaged TOML, bytes that are no UTF-8, and integers of too many digits.
         raise ConfigError(
             pyproject.name, f"cannot be read: {error}", allowed="a valid TOML file", source=str(pyproject)
         ) from error

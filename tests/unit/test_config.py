@@ -229,7 +229,16 @@ def test_a_missing_file_has_no_settings(tmp_path: Path) -> None:
     assert read_config(tmp_path / "pyproject.toml") is None
 
 
-@pytest.mark.parametrize("content", [b"[tool.kpack-build\n", b"a = '\xff'\n", b"[tool]\nkpack-build = 1\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[tool.kpack-build\n",
+        b"a = '\xff'\n",
+        b"[tool]\nkpack-build = 1\n",
+        b"a = " + b"[" * 10**5,
+        b"[tool.kpack-build]\nlevel = " + b"9" * 5000,
+    ],
+)
 def test_a_damaged_file_or_table_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "pyproject.toml"
     path.write_bytes(content)
