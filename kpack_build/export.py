@@ -11,6 +11,7 @@ host code) are not written.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import os
 import re
@@ -107,7 +108,7 @@ def export_code_objects(
             output, "the result would lie inside its source", remedy="name another output folder"
         )
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise WheelError(output, "is there already and not empty", remedy="remove it or name another folder")
+        raise _in_use(output)
     with (
         output_folder(output.parent),
         tempfile.TemporaryDirectory(prefix=".kpack-build-", dir=output.parent) as private,
@@ -118,8 +119,22 @@ def export_code_objects(
             progress.start("extracting code objects", sum(files.sizes.values()))
             objects = tuple(_write_all(_iter_wanted(files, targets, progress), folder))
             progress.finish()
-        folder.rename(output)
+        _move(folder, output)
     return Export(source=source, output=output, objects=objects)
+
+
+def _in_use(output: Path) -> WheelError:
+    return WheelError(output, "is there already and not empty", remedy="remove it or name another folder")
+
+
+def _move(folder: Path, output: Path) -> None:
+    """Give the result its name, which another run may have taken meanwhile."""
+    try:
+        folder.rename(output)
+    except OSError as error:
+        if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+            raise _in_use(output) from error
+        raise
 
 
 def file_name(target: TargetId) -> str:

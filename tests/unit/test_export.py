@@ -157,3 +157,18 @@ def test_result_as_json(tmp_path: Path) -> None:
     result = _export(tmp_path / "x.co", tmp_path / "out").to_json()
     assert isinstance(result, dict)
     assert result["output"] == str(tmp_path / "out")
+
+
+def test_output_folder_that_another_run_took(tmp_path: Path) -> None:
+    source, output = tmp_path / "x.co", tmp_path / "out"
+    source.write_bytes(code_object("gfx1030"))
+
+    class Rival(SilentProgress):
+        def finish(self) -> None:
+            output.mkdir()
+            (output / "theirs").touch()
+
+    with pytest.raises(WheelError) as caught:
+        export_code_objects(source, output, targets=None, progress=Rival())
+    assert str(output) in str(caught.value)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["out", "theirs", "x.co"]
