@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -133,8 +135,10 @@ def _load(name: str) -> CommandModule:
 
 
 def _main(words: Sequence[str]) -> int:
-    arguments = build_parser(words).parse_args(words)
+    arguments, unknown = build_parser(words).parse_known_args(words)
     parser: argparse.ArgumentParser = arguments.parser
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_guess(unknown, parser)}")
     options = OutputOptions(json=arguments.json, quiet=arguments.quiet, debug=arguments.debug)
     with Console(options) as console:
         try:
@@ -145,6 +149,13 @@ def _main(words: Sequence[str]) -> int:
             raise
         except Exception as error:  # noqa: BLE001 - the edge of the program: each becomes one line and a code
             return _failed(error, console)
+
+
+def _guess(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """Ask whether another option was meant, where one of the command has a similar name."""
+    known = re.findall(r"--[a-z-]+", parser.format_usage())
+    close = (difflib.get_close_matches(word.partition("=")[0], known, n=1) for word in unknown)
+    return next((f", did you mean {matches[0]}?" for matches in close if matches), "")
 
 
 def _failed(error: Exception, console: Console) -> int:
@@ -161,6 +172,10 @@ def _sentence(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        if place and isinstance(error, FileNotFoundError):
+            return f"{place}there is no such file or folder (check the path)"
+        if place and isinstance(error, (FileExistsError, NotADirectoryError)):
+            return f"{place}is a file, not a folder (name another path)"
         return f"{place}{error.strerror} (check the path, its permissions and the space on the disk)"
     return f"unexpected {type(error).__name__}: {error} (run again with --debug and report what it shows)"
 

@@ -85,6 +85,8 @@ def _read_settings(arguments: argparse.Namespace) -> Config:
     """Return the settings of the file that was named, if any, with the command line's on top."""
     config: Config | None = Config()
     if arguments.config is not None:
+        if not arguments.config.exists():
+            raise UsageError(f"--config: there is no file {arguments.config}")
         config = read_config(arguments.config)
     if config is None:
         raise UsageError(f"--config: there is no [tool.kpack-build] in {arguments.config}")

@@ -137,6 +137,48 @@ def test_error_without_file(command: Callable[[Run], None], capsys: pytest.Captu
     assert "No space left on device" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("kind", "code", "fact"),
+    [
+        (FileNotFoundError, 2, "there is no such file"),
+        (FileExistsError, 17, "is a file, not a folder"),
+        (NotADirectoryError, 20, "is a file, not a folder"),
+        (PermissionError, 13, "permissions"),
+    ],
+)
+def test_error_of_a_path(
+    kind: type[OSError],
+    code: int,
+    fact: str,
+    command: Callable[[Run], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(*_: object) -> int:
+        raise kind(code, "the system's words", "some/path")
+
+    command(run)
+    assert main(["inspect", "x"]) == ExitCode.FAILED
+    message = capsys.readouterr().err
+    assert "some/path: " in message
+    assert fact in message
+
+
+@pytest.mark.parametrize(
+    ("words", "guess"),
+    [(["--qiet"], "--quiet"), (["--jsn=1"], "--json"), (["b.whl"], None), (["--unlike-anything"], None)],
+)
+def test_unknown_arguments(
+    words: list[str], guess: str | None, command: Callable[[Run], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(lambda *_: 0)
+    assert _exit_code(["inspect", "a.whl", *words]) == ExitCode.USAGE
+    message = capsys.readouterr().err
+    assert words[0] in message
+    assert "usage: kpack-build inspect" in message
+    assert ("did you mean" in message) == (guess is not None)
+    assert guess is None or guess in message.partition("did you mean")[2]
+
+
 def test_wrong_use_found_by_the_command(
     command: Callable[[Run], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,6 +113,16 @@ def test_file_without_the_table(given: Given, tmp_path: Path) -> None:
     assert given == []
 
 
+def test_file_of_settings_that_is_not_there(
+    given: Given, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["pack", "x.whl", "-o", "out", "--config", str(tmp_path / "none.toml")])
+    assert caught.value.code == 2
+    assert "no file" in capsys.readouterr().err
+    assert given == []
+
+
 @pytest.mark.usefixtures("given")
 def test_report_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     main(["pack", "x.whl", "-o", "out"])
