@@ -50,5 +50,8 @@ def run(arguments: argparse.Namespace, console: Console) -> ExitCode:
             rows=[(found.path, found.target, size_text(found.size)) for found in export.objects],
         )
     )
+    if not export.objects:
+        wanted = "" if arguments.target is None else f" for {', '.join(arguments.target)}"
+        console.note(f"warning: there is no code object{wanted} in {arguments.source}")
     console.line(f"written: {plural(len(export.objects), 'code object')} to {export.output}")
     return ExitCode.DONE

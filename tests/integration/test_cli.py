@@ -256,6 +256,15 @@ def test_inspect_and_extract_single_files(tmp_path: Path, command: Command) -> N
 
 
 @pytest.mark.clang
+def test_extract_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    library = build_variant("units-differ-22")
+    assert main(["extract", str(library), "-o", str(tmp_path / "out"), "--target", "gfx1250"]) == 0
+    assert "gfx1250" in capsys.readouterr().err
+    assert main(["extract", str(library), "-o", str(tmp_path / "all")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.clang
 def test_library_without_device_code(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     library = build_variant("no-device-code-22")
     [binary] = command("inspect", library)["binaries"]
