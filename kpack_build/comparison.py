@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from kpack_build.assignment import is_wanted
-from kpack_build.errors import FormatError
+from kpack_build.errors import FormatError, WheelError
 from kpack_build.export import iter_bundle_objects
 from kpack_build.filesets import WheelFiles
 from kpack_build.hostbinary import BinaryState, open_host_binary
@@ -41,21 +41,26 @@ def compare(packed: PackedWheel, fat: Path, *, targets: frozenset[str] | None, p
         progress: Is told how far the work is, in bytes.
 
     Raises:
-        WheelError: The fat wheel is damaged.
+        WheelError: The fat wheel is damaged, or is itself packed and has nothing to compare.
         FormatError: A binary of it is damaged.
     """
     with open_wheel(fat) as contents:
         files = WheelFiles(contents)
         names = [name for name in files.sizes if detect(files, name) is FileKind.HOST_BINARY]
         progress.start("comparing code objects", sum(files.sizes[name] for name in names))
+        states = set()
         for name in names:
             original = open_host_binary(files.file(name))
             if original is not None:
                 with original:
+                    states.add(original.state)
                     if original.state is BinaryState.FAT:
                         _compare_binary(packed, name, original, targets)
             progress.advance(files.sizes[name])
         progress.finish()
+    if BinaryState.CONVERTED in states and BinaryState.FAT not in states:
+        problem = "is packed itself: there is nothing to compare with"
+        raise WheelError(fat, problem, remedy="give the fat wheel")
 
 
 def _compare_binary(

@@ -11,7 +11,7 @@ import pytest
 
 from kpack_build.archive import PackedKernelArchive
 from kpack_build.cli import main
-from kpack_build.errors import VerificationError
+from kpack_build.errors import VerificationError, WheelError
 from kpack_build.export import export_code_objects
 from kpack_build.hostbinary import KpackReference
 from kpack_build.inspection import inspect
@@ -131,6 +131,12 @@ def test_other_code_in_the_fat_wheel(tmp_path: Path) -> None:
     with pytest.raises(VerificationError) as caught:
         result.raise_for_faults()
     assert len(caught.value.issues) == len(result.faults)
+
+
+def test_packed_wheel_in_the_place_of_the_fat_one(tmp_path: Path) -> None:
+    _, tree = _pack(tmp_path, "plain-22")
+    with pytest.raises(WheelError, match="packed itself"):
+        _verify(tree, against=tree)
 
 
 def test_fat_binary_is_compared_too(tmp_path: Path) -> None:
