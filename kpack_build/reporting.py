@@ -40,7 +40,11 @@ def describe_untouched(
         wheel=Sizes(before=written.size, after=written.size),
         installed=Sizes(before=written.installed_size, after=written.installed_size),
         scheme=scheme,
-        warnings=(*contents.notes, *iter_missing_archives(contents, scan)),
+        warnings=(
+            *contents.notes,
+            *iter_missing_archives(contents, scan),
+            *(_unwanted(scan) if outcome is Outcome.NOTHING_WANTED else ()),
+        ),
     )
 
 
@@ -70,6 +74,20 @@ def describe(
             *iter_warnings(contents, scan, packing.plan),
             *(() if written.path.is_dir() else iter_size_warnings(written.size)),
         ),
+    )
+
+
+def _unwanted(scan: Scan) -> Iterator[str]:
+    """Say that nothing was left out, which whoever chose targets does not expect."""
+    found = {
+        str(entry.target)
+        for scanned in scan.fat
+        for _, _, entry in scanned.code_objects()
+        if entry.target is not None
+    }
+    yield (
+        f"none of the wanted targets is in the wheel, so it keeps all of its device code, for "
+        f"{', '.join(sorted(found)) or 'no target'} (require-device-code makes this an error)"
     )
 
 

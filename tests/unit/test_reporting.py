@@ -102,3 +102,5 @@ def test_what_passed_through(tmp_path: Path) -> None:
     assert report.wheel == Sizes(before=wheel.stat().st_size, after=wheel.stat().st_size)
     assert report.installed.growth == 0
     assert report.archives == ()
+    [warning] = report.warnings
+    assert "gfx1100, gfx90a" in warning
