@@ -42,6 +42,8 @@ _ZIP_ERRORS = (
     OverflowError,
     ValueError,
 )
+#: What zipfile says of a file without a directory at its end; it adds nothing to our own sentence.
+_NO_ZIP = "File is not a zip file"
 
 
 class ZipReader:
@@ -62,7 +64,8 @@ class ZipReader:
                 self.infos = tuple(archive.infolist())
                 self._end = archive.start_dir
         except _ZIP_ERRORS as error:
-            raise FormatError(path, "it is no zip file, or a damaged one", found=str(error)) from error
+            found = None if str(error) == _NO_ZIP else str(error)
+            raise FormatError(path, "it is no zip file, or a damaged one", found=found) from error
         except OSError as error:
             _raise_os_error(path, error)
         for info in self.infos:

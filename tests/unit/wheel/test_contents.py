@@ -452,3 +452,11 @@ def test_a_file_that_cannot_be_read_is_the_systems_error(tmp_path: Path) -> None
         contents.check()
     with pytest.raises(OSError, match="No such file"):
         ZipContents(path)
+
+
+def test_file_that_is_no_zip_file(tmp_path: Path) -> None:
+    path = tmp_path / "pkg-1.0-py3-none-any.whl"
+    path.write_bytes(b"hello")
+    with pytest.raises(FormatError) as caught:
+        open_wheel(path)
+    assert (caught.value.path, caught.value.found) == (path, None)
