@@ -35,10 +35,11 @@ def _encodings(report: PackReport) -> str:
 
 
 def _cells(sizes: Sizes) -> tuple[str, str, str]:
-    change = 100 * sizes.growth / sizes.before
-    mark = "grew by " if sizes.growth > 0 else ""
-    number = f"{change:.1f} %" if sizes.growth > 0 else f"{change:+.1f} %"
-    return f"{sizes.before / 1e6:.2f} MB", f"{sizes.after / 1e6:.2f} MB", mark + number
+    percent = 100 * sizes.growth / sizes.before
+    # What would be rounded away is told in kB.
+    change = f"{percent:+.1f} %" if abs(percent) >= 0.05 else f"{sizes.growth / 1e3:+.1f} kB"
+    shown = f"grew by {change[1:]}" if sizes.growth > 0 else change
+    return f"{sizes.before / 1e6:.2f} MB", f"{sizes.after / 1e6:.2f} MB", shown
 
 
 def _print_table(rows: list[tuple[str, ...]], *, markdown: bool) -> None:
