@@ -13,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 from kpack_build.archive import PackedKernelArchive
 from kpack_build.config import parse_config
 from kpack_build.pipeline import pack
+from tests.corpus import corpus_wheel
 from tests.fat import read_fat_binary
 from tests.fixtures.build import build_variant
 from tests.unit.wheels import write_tree_of_wheel
@@ -137,6 +138,11 @@ def test_whole_wheels_are_loaded(hip_runtime: HipCases, tmp_path: Path) -> None:
         ("plain-22.so", 0),
         ("plain-22.so", 1),
     }
+
+
+def test_a_wheel_file_is_unpacked(hip_runtime: HipCases) -> None:
+    result = hip_runtime([GPU], corpus_wheel("gafime-rocm"), hip_first=True)
+    assert {key: target for key, (target, _) in result.reached.items()} == {(0, "libgafime_rocm.so", 0): GPU}
 
 
 def seen(result: HipResult) -> tuple[object, ...]:

@@ -144,6 +144,8 @@ hsa_status_t hsa_executable_load_agent_code_object(hsa_executable_t executable, 
   (void)options;
   static int loads;
   const struct reader *memory = (const struct reader *)(uintptr_t)reader.handle;
+  if (!memory)
+    return HSA_STATUS_ERROR_INVALID_CODE_OBJECT_READER;
   int number = __atomic_fetch_add(&loads, 1, __ATOMIC_RELAXED);
   char target[NAME];
   hsa_status_t status = rig_code_target(memory->data, memory->size, target);
