@@ -7,6 +7,7 @@ options needs kpack-build's settings, which builds of other projects should not 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from setuptools import Command
@@ -66,8 +67,12 @@ class bdist_kpack(Command):  # noqa: N801 - setuptools names a command by its cl
         """Run `bdist_wheel`, which packs now."""
         # A bdist_wheel from earlier on the same command line may be of the class that does not pack.
         self.distribution.command_obj.pop("bdist_wheel", None)
-        self.distribution.have_run.pop("bdist_wheel", None)
+        has_run = self.distribution.have_run.pop("bdist_wheel", None)
         handed_on = self.distribution.get_option_dict("bdist_wheel")
+        if has_run:
+            # That one removed its folder, but distutils makes no folder twice: this one needs another.
+            base = vars(self.get_finalized_command("bdist"))["bdist_base"]
+            handed_on["bdist_dir"] = ("bdist_kpack", str(Path(base, "kpack-wheel")))
         for name in map(_field, _HANDED_ON):
             if vars(self)[name] is not None:
                 handed_on[name] = ("bdist_kpack", vars(self)[name])

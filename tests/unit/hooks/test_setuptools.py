@@ -354,6 +354,18 @@ def test_bdist_kpack_after_bdist_wheel_builds_again_and_packs(pack: FakePack) ->
     assert Path("dist", WHEEL).read_bytes() == b"packed fat"
 
 
+def test_bdist_kpack_after_bdist_wheel_gets_a_folder_of_its_own(pack: FakePack) -> None:
+    dist = distribution("bdist_wheel", "bdist_kpack")
+    run(dist)
+    source, folder = dist.get_option_dict("bdist_wheel")["bdist_dir"]
+    assert source == "bdist_kpack"
+    assert Path(folder).parent == Path(vars(dist.get_command_obj("bdist"))["bdist_base"])
+    alone = distribution("bdist_kpack")
+    run(alone)
+    assert "bdist_dir" not in alone.get_option_dict("bdist_wheel")
+    assert len(pack.sources) == 2
+
+
 def test_bdist_kpack_hands_bdist_wheels_options_on(pack: FakePack) -> None:
     seen: list[tuple[object, ...]] = []
 
