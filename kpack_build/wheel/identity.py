@@ -18,11 +18,11 @@ from kpack_build.errors import WheelError
 from kpack_build.wheel.names import WheelName, parse_wheel_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
     from email.message import Message
     from pathlib import Path
 
-__all__ = ["Identity", "find_dist_info", "read_identity"]
+__all__ = ["Identity", "find_dist_info", "read_identity", "require_dist_info"]
 
 _SUFFIX = ".dist-info"
 _MAJOR = "1"
@@ -50,6 +50,16 @@ class Identity:
     notes: tuple[str, ...]
 
 
+def require_dist_info(path: Path, folders: Iterable[str]) -> None:
+    """Raise `WheelError` where none of the folders at the top of `path` is a dist-info folder."""
+    if not any(folder.endswith(_SUFFIX) for folder in folders):
+        raise WheelError(
+            path,
+            "there is no .dist-info folder in it",
+            remedy="give a wheel, or the folder of its unpacked files",
+        )
+
+
 def find_dist_info(path: Path, members: Collection[str]) -> str:
     """Return the name of the only dist-info folder.
 
@@ -62,12 +72,7 @@ def find_dist_info(path: Path, members: Collection[str]) -> str:
     """
     folders = {member.partition("/")[0] for member in members if "/" in member}
     found = sorted(folder for folder in folders if folder.endswith(_SUFFIX))
-    if not found:
-        raise WheelError(
-            path,
-            "there is no .dist-info folder in it",
-            remedy="give a wheel, or the folder of its unpacked files",
-        )
+    require_dist_info(path, found)
     if len(found) > 1:
         raise WheelError(path, f"there are several .dist-info folders: {', '.join(found)}", remedy=_REMEDY)
     for file in ("METADATA", "WHEEL", "RECORD"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from kpack_build.errors import WheelError
 from kpack_build.wheel.contents import Member
-from kpack_build.wheel.identity import find_dist_info, read_identity
+from kpack_build.wheel.identity import find_dist_info, read_identity, require_dist_info
 from kpack_build.wheel.names import check_member_names
 from kpack_build.wheel.record import Record
 from kpack_build.wheel.verify import FactKeeper, check_against_record
@@ -48,6 +48,8 @@ class TreeContents:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.root = _find_root(path)
+        # Before all else: any folder at all may have been given, and walking through it may take long.
+        require_dist_info(path, (entry.name for entry in self.root.iterdir()))
         self.members = tuple(sorted(_walk(self.root, ""), key=lambda member: member.path))
         names = [member.path for member in self.members]
         check_member_names(path, names)

@@ -460,3 +460,11 @@ def test_file_that_is_no_zip_file(tmp_path: Path) -> None:
     with pytest.raises(FormatError) as caught:
         open_wheel(path)
     assert (caught.value.path, caught.value.found) == (path, None)
+
+
+def test_folder_that_is_no_unpacked_wheel_is_not_searched(tmp_path: Path) -> None:
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "link").symlink_to("elsewhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(WheelError, match=r"no \.dist-info folder"):
+        open_wheel(tmp_path)
