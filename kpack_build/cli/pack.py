@@ -117,7 +117,8 @@ def _show(report: PackReport, console: Console) -> None:
     if report.dropped:
         console.line(f"dropped: device code for {', '.join(report.dropped)}")
     if report.outcome is Outcome.DONE:
-        console.line(f"wheel: {change_text(report.wheel)}; installed: {change_text(report.installed)}")
+        wheel = "" if report.output.is_dir() else f"wheel: {change_text(report.wheel)}; "
+        console.line(f"{wheel}installed: {change_text(report.installed)}")
         if report.advice is not None:
             console.note(f"warning: {report.advice}")
         if report.mixed_machines is not None:

@@ -163,3 +163,13 @@ def test_wheel_that_shrank_has_no_advice(
     _replace(monkeypatch, report)
     assert main(["pack", "x.whl", "-o", "out"]) == 0
     assert capsys.readouterr().err == f"kpack-build: note: {report.mixed_machines}\n"
+
+
+def test_unpacked_wheel_has_no_size_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _replace(monkeypatch, replace(REPORT, output=tmp_path))
+    main(["pack", "x", "-o", "out"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("installed: ")]
+    assert not [line for line in lines if line.startswith("wheel: ")]
