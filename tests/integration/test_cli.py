@@ -356,7 +356,7 @@ def test_interrupted_pack_leaves_nothing(tmp_path: Path) -> None:
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert b"Traceback" not in stderr
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.corpus
@@ -366,4 +366,4 @@ def test_dropped_targets_cannot_come_back(tmp_path: Path, command: Command) -> N
     error = command("restore", tmp_path / wheel.name, "-o", tmp_path / "fat", code=1)["error"]
     assert error["type"] == "RestorationError"
     assert f"{tmp_path / wheel.name}/torch_spline_conv/" in error["message"]
-    assert list((tmp_path / "fat").iterdir()) == []
+    assert not (tmp_path / "fat").exists()
