@@ -268,10 +268,13 @@ class PackedKernelArchive:
             entry["metadata"] = dict(metadata)
         self.toc.setdefault(key, {})[gfx_arch] = entry
 
-    def finalize_archive(self) -> None:
+    def finalize_archive(self, *, sync: bool = True) -> None:
         """Complete the archive; with an output path the file appears there.
 
         The finished file is read back and validated before that.
+
+        Args:
+            sync: Whether to wait for the disk. A file that is soon copied elsewhere need not.
 
         Raises:
             ArchiveLimitError: The table of contents is larger than the format allows.
@@ -288,7 +291,7 @@ class PackedKernelArchive:
             "compression_scheme": self.compression_scheme,
         }
         self._state = _State.CLOSED
-        with writer.finish(new) as image:
+        with writer.finish(new, sync=sync) as image:
             toc, toc_offset = parse_toc(image, self._name)
             # The map stays when the file gets its name.
             reader: Compressor | None = _open_mapped(toc, image, self._name, toc_offset)

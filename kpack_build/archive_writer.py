@@ -102,11 +102,12 @@ class ArchiveWriter:
         return self._sizes[ordinal]
 
     @contextmanager
-    def finish(self, toc: Toc) -> Iterator[memoryview]:
+    def finish(self, toc: Toc, *, sync: bool) -> Iterator[memoryview]:
         """Complete the file; it gets its name, or is in memory, when the block ends well.
 
         Args:
             toc: The table of contents without the scheme's keys.
+            sync: Whether to wait for the disk.
 
         Yields:
             The whole file, to be validated.
@@ -123,7 +124,7 @@ class ArchiveWriter:
             file.seek(0)
             file.write(pack_header(toc_offset, magic=MAGIC if self._compressor.READ_BY_ROCM else OWN_MAGIC))
             yield self._output.image()
-            self._output.publish()
+            self._output.publish(sync=sync)
         finally:
             self._output.discard()
 
@@ -151,11 +152,12 @@ class _Output:
         self.file.flush()
         return map_file(self._private)
 
-    def publish(self) -> None:
+    def publish(self, *, sync: bool = True) -> None:
         if self._private is None or self._destination is None:
             return
         self.file.flush()
-        os.fsync(self.file.fileno())
+        if sync:
+            os.fsync(self.file.fileno())
         self.file.close()
         self._private.replace(self._destination)
         self._private = None

@@ -203,7 +203,7 @@ def _convert(
         kernel_name=scanned.path,
         hip_library=scanned.binary.hip_library,
         wrappers=answers,
-        restore=scanned.binary.to_hipk(destination, reference, objects, kept=kept),
+        restore=scanned.binary.to_hipk(destination, reference, objects, kept=kept, sync=False),
     )
 
 

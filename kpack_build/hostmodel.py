@@ -170,6 +170,7 @@ class HostBinary(Protocol):
         objects: Sequence[Sequence[int | None]],
         *,
         kept: Mapping[int, int] = ...,
+        sync: bool = True,
     ) -> ConversionRecord:
         """Write the converted binary, verify it, and return what the way back needs.
 
@@ -179,6 +180,7 @@ class HostBinary(Protocol):
             objects: For each bundle and each of its entries the number of its code object, or None.
             kept: For bundles whose stored (compressed) bytes are kept as well, the numbers by which they can
                 be fetched; such bundles come back bit for bit.
+            sync: Whether to wait for the disk. A file that is soon moved or copied elsewhere need not.
 
         Raises:
             ConversionError: It has to stay fat, or the result is not what it should be.

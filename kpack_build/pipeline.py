@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,9 +174,8 @@ def _pack_once(job: _Job) -> PackReport:
             progress=job.progress,
         )
         job.progress.finish()
-        with ThreadPoolExecutor(job.workers, thread_name_prefix="kpack-build") as pool:
-            # Each waits for the disk.
-            deque(pool.map(PackedKernelArchive.finalize_archive, [packed.archive for packed in archives]))
+        for packed in archives:
+            packed.archive.finalize_archive(sync=False)
         return _write(job, Packing(plan=plan, archives=archives, stored=stored), work)
 
 

@@ -224,6 +224,7 @@ class ElfBinary:
         objects: Sequence[Sequence[int | None]],
         *,
         kept: Mapping[int, int] = _NONE_KEPT,
+        sync: bool = True,
     ) -> ConversionRecord:
         """Write the converted binary.
 
@@ -232,6 +233,7 @@ class ElfBinary:
             reference: The map.
             objects: For each bundle and each of its entries the number of its code object, or None.
             kept: For bundles whose stored bytes are kept as well, the numbers of these.
+            sync: Whether to wait for the disk.
 
         Returns:
             The record by which `kpack_build.hostbinary.restore` makes the original again.
@@ -252,7 +254,8 @@ class ElfBinary:
                 apply_plan(self.image, plan, source.fileno(), output.fileno())
                 os.fchmod(output.fileno(), os.fstat(source.fileno()).st_mode & 0o7777)
                 self._verify(private, plan, fat.code.wrappers)
-                os.fsync(output.fileno())
+                if sync:
+                    os.fsync(output.fileno())
             private.replace(destination)
         except BaseException:
             private.unlink(missing_ok=True)
