@@ -94,7 +94,7 @@ class Config:
 
     mode: Mode = Mode.EMBEDDED
     scheme: str = "zstd-per-kernel"
-    level: int = 9
+    level: int = 15
     group_by: GroupBy = GroupBy.SUB_FAMILY
     loader: Loader = Loader.INJECT
     targets: tuple[str, ...] | None = None

@@ -40,7 +40,7 @@ def test_an_empty_table_gives_the_defaults() -> None:
     assert Config() == Config(
         mode=Mode.EMBEDDED,
         scheme="zstd-per-kernel",
-        level=9,
+        level=15,
         group_by=GroupBy.SUB_FAMILY,
         loader=Loader.INJECT,
         targets=None,
