@@ -413,5 +413,13 @@ def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     dist = distribution("bdist_kpack", "--help")
     assert not dist.parse_command_line()  # type: ignore[no-untyped-call]
     shown = capsys.readouterr().out
-    for option in ("--mode", "--targets", "--scheme", "--level", "--group-by", "--dist-dir", "[default: 9]"):
+    for option in (
+        "--mode",
+        "--targets",
+        "--scheme",
+        "--level",
+        "--group-by",
+        "--dist-dir",
+        f"[default: {Config().level}]",
+    ):
         assert option in shown
