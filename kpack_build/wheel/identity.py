@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from email.message import Message
     from pathlib import Path
 
-__all__ = ["Identity", "find_dist_info", "read_identity", "require_dist_info"]
+__all__ = ["Identified", "Identity", "find_dist_info", "read_identity", "require_dist_info"]
 
 _SUFFIX = ".dist-info"
 _MAJOR = "1"
@@ -58,6 +58,32 @@ def require_dist_info(path: Path, folders: Iterable[str]) -> None:
             "there is no .dist-info folder in it",
             remedy="give a wheel, or the folder of its unpacked files",
         )
+
+
+class Identified:
+    """An open wheel whose identity was read; what `WheelContents` documents of it."""
+
+    _identity: Identity
+
+    @property
+    def name(self) -> str:
+        return self._identity.name
+
+    @property
+    def version(self) -> str:
+        return self._identity.version
+
+    @property
+    def build(self) -> str:
+        return self._identity.build
+
+    @property
+    def tags(self) -> frozenset[Tag]:
+        return self._identity.tags
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._identity.notes
 
 
 def find_dist_info(path: Path, members: Collection[str]) -> str:

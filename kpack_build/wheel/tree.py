@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from kpack_build.errors import WheelError
 from kpack_build.wheel.contents import Member
-from kpack_build.wheel.identity import find_dist_info, read_identity, require_dist_info
+from kpack_build.wheel.identity import Identified, find_dist_info, read_identity, require_dist_info
 from kpack_build.wheel.names import check_member_names
 from kpack_build.wheel.record import Record
 from kpack_build.wheel.verify import FactKeeper, check_against_record
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from packaging.tags import Tag
     from typing_extensions import Self
 
     from kpack_build.wheel.record import RowFacts
@@ -32,7 +31,7 @@ __all__ = ["TreeContents", "iter_file"]
 _CHUNK = 256 * 1024
 
 
-class TreeContents:
+class TreeContents(Identified):
     """An open unpacked wheel (see `WheelContents`).
 
     Attributes:
@@ -60,26 +59,6 @@ class TreeContents:
         self.record = Record.parse(self.read(own_path), own_path=own_path, source=path)
         self._facts = FactKeeper(self.record)
         self._identity = read_identity(path, self.dist_info, self.read, is_file=False)
-
-    @property
-    def name(self) -> str:
-        return self._identity.name
-
-    @property
-    def version(self) -> str:
-        return self._identity.version
-
-    @property
-    def build(self) -> str:
-        return self._identity.build
-
-    @property
-    def tags(self) -> frozenset[Tag]:
-        return self._identity.tags
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self._identity.notes
 
     @property
     def is_signed(self) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kpack_build.errors import FormatError, WheelError
 from kpack_build.outputs import naming_full_disk
 from kpack_build.wheel.contents import Member
-from kpack_build.wheel.identity import find_dist_info, read_identity
+from kpack_build.wheel.identity import Identified, find_dist_info, read_identity
 from kpack_build.wheel.names import check_member_names
 from kpack_build.wheel.record import Record
 from kpack_build.wheel.verify import FactKeeper, check_against_record
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import BinaryIO
 
-    from packaging.tags import Tag
     from typing_extensions import Self
 
     from kpack_build.wheel.record import RowFacts
@@ -37,7 +36,7 @@ _PERMISSIONS = 0o777
 _PLAIN_MODE = 0o644
 
 
-class ZipContents:
+class ZipContents(Identified):
     """An open wheel file (see `WheelContents`).
 
     Args:
@@ -73,26 +72,6 @@ class ZipContents:
         self.record = Record.parse(self.read(own_path), own_path=own_path, source=self.path)
         self._facts = FactKeeper(self.record)
         self._identity = read_identity(self.path, self.dist_info, self.read, is_file=True)
-
-    @property
-    def name(self) -> str:
-        return self._identity.name
-
-    @property
-    def version(self) -> str:
-        return self._identity.version
-
-    @property
-    def build(self) -> str:
-        return self._identity.build
-
-    @property
-    def tags(self) -> frozenset[Tag]:
-        return self._identity.tags
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self._identity.notes
 
     @property
     def is_signed(self) -> bool:
