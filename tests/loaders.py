@@ -107,13 +107,16 @@ def find_python(version: str) -> Path | None:
     """Return a Python of this version, from PATH or from pyenv; None where there is none."""
     candidates = [shutil.which(f"python{version}")]
     candidates += map(str, sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")))
-    for candidate in candidates:
-        # A shim of pyenv is on PATH for versions that are not there.
-        if (
-            candidate
-            and subprocess.run([candidate, "-c", ""], check=False, capture_output=True).returncode == 0
-        ):
-            return Path(candidate)
+    for candidate in filter(None, candidates):
+        # A shim of pyenv is on PATH for versions that are not there, and finds others by its environment.
+        told = subprocess.run(
+            [candidate, "-c", "import sys; print(sys.executable)"],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        if told.returncode == 0:
+            return Path(told.stdout.strip())
     return None
 
 
